@@ -1,0 +1,1 @@
+"""The problem and everything that scores a placement."""

@@ -1,0 +1,1 @@
+"""Computation graphs: synthetic ones, model definitions, capture of real models."""

@@ -1,0 +1,1 @@
+"""Device networks: synthetic ones and named machines."""

@@ -1,0 +1,148 @@
+"""One placement problem: a graph, a network, a cost model, an objective. Nothing that runs or proposes belongs here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from envs.costs import CostModel, LinearCosts
+from envs.errors import InputError, nearest
+from envs.graph import ComputationGraph, digest, frozen
+from envs.network import DeviceNetwork
+
+OBJECTIVES = ("makespan", "energy")
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a method is asked to place.
+
+    Raises:
+        InputError: for an unknown objective, an operation that no device may run, or costs that are negative or NaN.
+    """
+
+    graph: ComputationGraph
+    network: DeviceNetwork
+    costs: CostModel = field(default_factory=LinearCosts)
+    objective: str = "makespan"
+    """``makespan`` in seconds or ``energy`` in joules; always minimised."""
+    allowed: np.ndarray | None = None
+    """Extra placement constraints, bool[V, D], on top of the required hardware; None allows every device."""
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"unknown objective {self.objective!r}{nearest(self.objective, OBJECTIVES)}")
+        if self.allowed is not None:
+            shape = (self.graph.n_nodes, self.network.n_devices)
+            if np.shape(self.allowed) != shape:
+                raise InputError(f"allowed has shape {np.shape(self.allowed)}; graph and network need {shape}")
+            object.__setattr__(self, "allowed", frozen(self.allowed, np.bool_))
+        stuck = np.flatnonzero(~self.feasible.any(axis=1))
+        if stuck.size:
+            node = int(stuck[0])
+            need = self.graph.hardware[node]
+            why = f"requires hardware {need!r}" if need else "is not allowed together with its co-location group"
+            raise InputError(
+                f"no device of network {self.network.name!r} can run node {self.graph.names[node]!r}, which {why}; add one that does"
+            )
+        bad = np.argwhere(~(np.isfinite(self.compute_seconds) & (self.compute_seconds >= 0)))
+        if len(bad):
+            v, d = bad[0]
+            raise InputError(
+                f"cost model {type(self.costs).__name__} gives node {self.graph.names[v]!r} {self.compute_seconds[v, d]} s "
+                f"on device {self.network.names[d]!r}; costs must be finite and not negative"
+            )
+
+    @property
+    def name(self) -> str:
+        """``graph@network``, for people; the content hash is the identity."""
+        return f"{self.graph.name}@{self.network.name}"
+
+    @property
+    def n_nodes(self) -> int:
+        """V."""
+        return self.graph.n_nodes
+
+    @property
+    def n_devices(self) -> int:
+        """D."""
+        return self.network.n_devices
+
+    @cached_property
+    def compute_seconds(self) -> np.ndarray:
+        """Expected seconds of every operation on every device, float64[V, D]."""
+        return frozen(self.costs.compute_seconds(self.graph, self.network), np.float64)
+
+    @cached_property
+    def feasible(self) -> np.ndarray:
+        """Which device may run which operation, bool[V, D]; members of a co-location group share what all of them may use."""
+        graph, network = self.graph, self.network
+        needs = sorted(set(graph.hardware))
+        offers = np.array([[not need or need in have for have in network.supports] for need in needs])
+        mask = offers[np.searchsorted(needs, graph.hardware)]
+        if self.allowed is not None:
+            mask = mask & self.allowed
+        members = np.flatnonzero(graph.colocation >= 0)
+        if members.size:
+            groups = np.zeros((int(graph.colocation.max()) + 1, network.n_devices), dtype=np.int64)
+            np.add.at(groups, graph.colocation[members], ~mask[members])
+            mask = mask.copy()
+            mask[members] = groups[graph.colocation[members]] == 0
+        return frozen(mask, np.bool_)
+
+    @cached_property
+    def leaders(self) -> np.ndarray:
+        """For every node the first node of its co-location group (itself without one), int64[V]."""
+        graph = self.graph
+        leaders = np.arange(graph.n_nodes)
+        members = np.flatnonzero(graph.colocation >= 0)
+        if members.size:
+            _, first, inverse = np.unique(graph.colocation[members], return_index=True, return_inverse=True)
+            leaders[members] = members[first][inverse]
+        return frozen(leaders, np.int64)
+
+    def colocate(self, placements: np.ndarray) -> np.ndarray:
+        """Placements ``[..., V]`` with every node moved to the device of its group's first node."""
+        return np.asarray(placements)[..., self.leaders].astype(np.int16)
+
+    def valid(self, placements: np.ndarray) -> np.ndarray:
+        """Which placements of ``[B, V]`` use only feasible devices and keep groups together, bool[B]."""
+        p = np.asarray(placements)
+        inside = ((p >= 0) & (p < self.n_devices)).all(axis=1)
+        clipped = np.clip(p, 0, self.n_devices - 1)
+        allowed = self.feasible[np.arange(self.n_nodes)[None, :], clipped].all(axis=1)
+        together = (p == p[:, self.leaders]).all(axis=1)
+        return inside & allowed & together
+
+    def memory_used(self, placements: np.ndarray) -> np.ndarray:
+        """Bytes on each device for valid placements ``[B, V]``, float64[B, D]: parameters plus outputs of its operations."""
+        p = np.asarray(placements)
+        need = self.graph.parameter_bytes + self.graph.output_bytes
+        flat = np.bincount((p + np.arange(len(p))[:, None] * self.n_devices).ravel(), np.tile(need, len(p)), len(p) * self.n_devices)
+        return flat.reshape(len(p), self.n_devices)
+
+    def energy(self, placements: np.ndarray, makespan: np.ndarray) -> np.ndarray:
+        """Joules of each placement ``[B, V]`` that took ``makespan`` float64[B] seconds: active, idle and link energy, float64[B]."""
+        p, net, graph = np.asarray(placements), self.network, self.graph
+        rows = np.arange(self.n_nodes)
+        active = (self.compute_seconds[rows, p] * (net.power - net.idle_power)[p]).sum(axis=1)
+        idle = np.sum(net.idle_power) * makespan
+        links = (net.link_energy[p[:, graph.edges[:, 0]], p[:, graph.edges[:, 1]]] * graph.edge_bytes).sum(axis=1)
+        return active + idle + links
+
+    @cached_property
+    def content_hash(self) -> str:
+        """sha256 of graph, network, costs, objective and constraints; names of graph and network do not count."""
+        allowed = "all" if self.allowed is None else self.allowed
+        return digest(self.graph.content_hash, self.network.content_hash, self.costs.content_hash, self.objective, allowed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Problem) and self.name == other.name and self.content_hash == other.content_hash
+
+    def __hash__(self) -> int:
+        return hash(self.content_hash)
+
+    def __repr__(self) -> str:
+        return f"Problem({self.name}, V={self.n_nodes}, E={self.graph.n_edges}, D={self.n_devices}, {self.objective})"

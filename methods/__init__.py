@@ -1,0 +1,1 @@
+"""Everything that proposes placements; one file a method."""

@@ -1,0 +1,1 @@
+"""What methods share: the contract, the registry, configuration, schedules, networks, learners."""

@@ -1,0 +1,1 @@
+"""Sweeps, trials, reward services, tracking, reports and the command line."""
