@@ -1,0 +1,156 @@
+"""What a trial leaves behind: frozen records that go through JSON unchanged. Nothing that runs or stores belongs here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envs.errors import InputError
+
+FORMAT = 1
+"""Version of the JSON form; a record of another version is refused."""
+
+STATUSES = ("finished", "failed", "pruned")
+
+
+class CurvePoint(NamedTuple):
+    """One point of a search curve: an improvement, or the end of the search."""
+
+    evaluations: int
+    """Placements the trial had spent, over all its problems, when this was measured."""
+    best: float
+    """Best objective so far (seconds or joules)."""
+    wall_seconds: float
+    """Seconds since the trial started, interruptions not counted."""
+
+
+@dataclass(frozen=True)
+class ProblemResult:
+    """What a trial reached on one of its problems."""
+
+    name: str
+    """``graph@network``."""
+    graph: str
+    network: str
+    problem_hash: str
+    objective_name: str = "makespan"
+    """``makespan`` or ``energy``."""
+    objective: float | None = None
+    """Best objective, seconds or joules; None if no placement was OK."""
+    seconds: float | None = None
+    """Makespan of that placement, seconds."""
+    outcome: str = "INVALID"
+    """`Outcome` name of the best placement; of the last one measured if none was OK."""
+    placement: tuple[int, ...] | None = None
+    """The best placement, V device indices; None if none was OK."""
+    evaluations: int = 0
+    """Placements measured on this problem."""
+    best_evaluation: int = 0
+    """Which of the trial's evaluations (counted from 1) found it; 0 if none was OK."""
+    seed: int = 0
+    """With ``first``, the noise stream of the best measurement, so that it can be replayed."""
+    first: int = 0
+    protocol: str = ""
+    host: str = ""
+    """Fingerprint of what measured the best placement."""
+    curve: tuple[CurvePoint, ...] = ()
+    """Improvements in order, thinned out to at most a few hundred, closed by the last evaluation."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """The end of one trial; ``trial`` (the content hash) is its identity in ledger, MLflow and checkpoint folder."""
+
+    trial: str
+    """Content hash of the trial."""
+    status: str
+    """One of `STATUSES`."""
+    problems: tuple[ProblemResult, ...] = ()
+    sweep: str = ""
+    stage: str = ""
+    method: str = ""
+    """Label of the method in the sweep (an ablation has its own)."""
+    method_name: str = ""
+    """Name of the method in the registry."""
+    kind: str = ""
+    seed: int = 0
+    evaluations: int = 0
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """Evaluations by `Outcome` name; infrastructure failures were measured again and are not among them."""
+    learner_seconds: float = 0.0
+    """Time in propose, update and pretrain."""
+    evaluation_seconds: float = 0.0
+    """Time in which placements were measured, queue wait not included."""
+    queue_seconds: float = 0.0
+    """Time in which requests waited for a host."""
+    wall_seconds: float = 0.0
+    """All of the trial, interruptions not counted."""
+    report: Mapping[str, float] = field(default_factory=dict)
+    """Numbers the method itself reports, such as cp-sat's lower_bound or the losses of pretraining."""
+    resumed: int = 0
+    """How often the trial went on from a checkpoint."""
+    traceback: str | None = None
+    """Why a failed trial failed."""
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise InputError(f"trial {self.trial!r} has status {self.status!r}; known are {', '.join(STATUSES)}")
+
+    @property
+    def ok(self) -> bool:
+        """Whether the trial ran to its end and found a placement for each of its problems."""
+        return self.status == "finished" and all(p.objective is not None for p in self.problems)
+
+    @property
+    def objective(self) -> float | None:
+        """Best objective, averaged over the problems; None if one has no valid placement (or there are none)."""
+        values = [p.objective for p in self.problems]
+        known = [v for v in values if v is not None]
+        return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values only; `from_json` gives an equal record back."""
+        return {"format": FORMAT, **dataclasses.asdict(self)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> TrialResult:
+        """The record written by `to_json`; InputError if it is of another version."""
+        if data.get("format") != FORMAT:
+            raise InputError(f"result record has format {data.get('format')!r}; this version reads {FORMAT}")
+        values = {key: value for key, value in data.items() if key != "format"}
+        values["problems"] = tuple(_problem(p) for p in values["problems"])
+        return TrialResult(**values)
+
+    def content(self) -> dict[str, Any]:
+        """Everything that the spec alone determines on a simulator: no times, hosts, labels or resumptions."""
+        data = self.to_json()
+        for key in ("learner_seconds", "evaluation_seconds", "queue_seconds", "wall_seconds", "resumed", "traceback", "sweep"):
+            del data[key]
+        for problem in data["problems"]:
+            del problem["host"]
+            problem["curve"] = [point[:2] for point in problem["curve"]]
+        return data
+
+
+def _problem(data: Mapping[str, Any]) -> ProblemResult:
+    values = dict(data)
+    if values["placement"] is not None:
+        values["placement"] = tuple(values["placement"])
+    values["curve"] = tuple(CurvePoint(*point) for point in values["curve"])
+    return ProblemResult(**values)
+
+
+def placement_array(result: ProblemResult) -> np.ndarray | None:
+    """The best placement as int16[V], or None."""
+    return None if result.placement is None else np.array(result.placement, dtype=np.int16)
+
+
+def dumps(result: TrialResult) -> str:
+    """One line of JSON."""
+    return json.dumps(result.to_json(), separators=(",", ":"), allow_nan=False)
