@@ -47,6 +47,8 @@ class Method(ABC):
     """Whether one instance may train on several problems at once."""
     wants_trace: ClassVar[bool] = False
     """Whether measurements should carry start and finish times."""
+    toy_config: ClassVar[dict[str, Any]] = {}
+    """Overrides that make the method quick enough for tests on toy problems; a sweep never uses them."""
 
     def __init__(self, config: Any, problems: Sequence[Problem], seed: np.random.SeedSequence | int) -> None:
         if not problems:
@@ -77,6 +79,10 @@ class Method(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a ``state`` of a method made with the same config, problems and seed."""
         self.rng.bit_generator.state = state["rng"]
+
+    def report(self) -> dict[str, float]:
+        """Extra numbers to record at the end of a trial (e.g. a proven lower bound); booleans as 0 or 1."""
+        return {}
 
     def pretrain(self, problems: Sequence[Problem]) -> dict[str, float]:
         """Training that needs no reward (contrastive, imitation); returns what to report. Most methods have none."""
