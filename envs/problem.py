@@ -123,11 +123,14 @@ class Problem:
         flat = np.bincount((p + np.arange(len(p))[:, None] * self.n_devices).ravel(), np.tile(need, len(p)), len(p) * self.n_devices)
         return flat.reshape(len(p), self.n_devices)
 
-    def energy(self, placements: np.ndarray, makespan: np.ndarray) -> np.ndarray:
-        """Joules of each placement ``[B, V]`` that took ``makespan`` float64[B] seconds: active, idle and link energy, float64[B]."""
+    def energy(self, placements: np.ndarray, makespan: np.ndarray, busy: np.ndarray) -> np.ndarray:
+        """Joules of placements ``[B, V]`` whose operations kept their devices busy for ``busy`` float64[B, V] seconds.
+
+        Active power over the busy times, idle power of every device over the rest of ``makespan`` float64[B], and the links'
+        energy per byte moved; float64[B].
+        """
         p, net, graph = np.asarray(placements), self.network, self.graph
-        rows = np.arange(self.n_nodes)
-        active = (self.compute_seconds[rows, p] * (net.power - net.idle_power)[p]).sum(axis=1)
+        active = (busy * (net.power - net.idle_power)[p]).sum(axis=1)
         idle = np.sum(net.idle_power) * makespan
         links = (net.link_energy[p[:, graph.edges[:, 0]], p[:, graph.edges[:, 1]]] * graph.edge_bytes).sum(axis=1)
         return active + idle + links

@@ -1,0 +1,76 @@
+"""The SimPy reference (GiPH Appendix B.5): the plain statement of the semantics that the compiled kernel must reproduce."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import simpy
+
+from envs.problem import Problem
+from envs.simulators.noise import noise_factor, row_key
+
+
+class FifoReference:
+    """One run of one placement on SimPy.
+
+    Devices execute runnable tasks first in, first out, one at a time, without pre-emption; transfers overlap with computation
+    and do not contend. A task becomes runnable on its device when all its inputs have arrived; entry tasks are runnable at 0.
+    When a task ends, its device first starts the task waiting longest, then the outputs leave in the order of the edges.
+    Events at equal times happen in the order in which they were scheduled (SimPy's own rule).
+    """
+
+    def __init__(self, problem: Problem, placement: np.ndarray, sigma: float = 0.0, key: np.uint64 = np.uint64(0), row: int = 0) -> None:
+        self.problem, self.sigma = problem, sigma
+        self.device = [int(d) for d in placement]
+        self.stream = row_key(key, row)
+        self.env = simpy.Environment()
+        self.queues: list[deque[int]] = [deque() for _ in range(problem.n_devices)]
+        self.busy = [False] * problem.n_devices
+        self.missing = np.bincount(problem.graph.edges[:, 1], minlength=problem.n_nodes)
+        self.start = np.full(problem.n_nodes, np.nan)
+        self.finish = np.full(problem.n_nodes, np.nan)
+
+    def run(self) -> float:
+        """Simulate to the end; fills ``start`` and ``finish`` float64[V] and returns the makespan in seconds."""
+        for task in np.flatnonzero(self.missing == 0):
+            self._runnable(int(task))
+        self.env.run()
+        return float(self.env.now)
+
+    def _noisy(self, seconds: float, counter: int) -> float:
+        return seconds * noise_factor(self.stream, counter, self.sigma) if self.sigma > 0 else seconds
+
+    def _runnable(self, task: int) -> None:
+        device = self.device[task]
+        if self.busy[device]:
+            self.queues[device].append(task)
+        else:
+            self._begin(task)
+
+    def _begin(self, task: int) -> None:
+        device = self.device[task]
+        self.busy[device] = True
+        self.start[task] = self.env.now
+        done = self.env.timeout(self._noisy(float(self.problem.compute_seconds[task, device]), task))
+        done.callbacks.append(lambda _: self._end(task))
+
+    def _end(self, task: int) -> None:
+        device, graph, network = self.device[task], self.problem.graph, self.problem.network
+        self.finish[task] = self.env.now
+        self.busy[device] = False
+        if self.queues[device]:
+            self._begin(self.queues[device].popleft())
+        pointer, ids = graph.out_edges
+        for position in range(pointer[task], pointer[task + 1]):
+            edge = ids[position]
+            child = int(graph.edges[edge, 1])
+            other = self.device[child]
+            transfer = float(network.delay[device, other] + graph.edge_bytes[edge] * network.seconds_per_byte[device, other])
+            arrival = self.env.timeout(self._noisy(transfer, self.problem.n_nodes + position))
+            arrival.callbacks.append(lambda _, child=child: self._arrive(child))
+
+    def _arrive(self, child: int) -> None:
+        self.missing[child] -= 1
+        if self.missing[child] == 0:
+            self._runnable(child)
