@@ -29,7 +29,7 @@ _PLACES = ("file", "root")
 class FrozenDict(dict):
     """A read-only, hashable dict of JSON values (lists become tuples); ``json`` and ``pickle`` treat it as a dict."""
 
-    def __init__(self, values: Mapping[str, Any] = {}) -> None:  # noqa: B006 (never written to)
+    def __init__(self, values: Mapping[str, Any] = {}) -> None:
         super().__init__({str(k): freeze(v) for k, v in values.items()})
 
     def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
