@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 import numpy as np
 import simpy
@@ -20,10 +21,10 @@ class FifoReference:
     Events at equal times happen in the order in which they were scheduled (SimPy's own rule).
     """
 
-    def __init__(self, problem: Problem, placement: np.ndarray, sigma: float = 0.0, key: np.uint64 = np.uint64(0), row: int = 0) -> None:
+    def __init__(self, problem: Problem, placement: np.ndarray, sigma: float = 0.0, key: int = 0, row: int = 0) -> None:
         self.problem, self.sigma = problem, sigma
         self.device = [int(d) for d in placement]
-        self.stream = row_key(key, row)
+        self.stream = np.uint64(row_key(np.uint64(key), row))  # compiled code hands back a plain int
         self.env = simpy.Environment()
         self.queues: list[deque[int]] = [deque() for _ in range(problem.n_devices)]
         self.busy = [False] * problem.n_devices
@@ -53,9 +54,9 @@ class FifoReference:
         self.busy[device] = True
         self.start[task] = self.env.now
         done = self.env.timeout(self._noisy(float(self.problem.compute_seconds[task, device]), task))
-        done.callbacks.append(lambda _: self._end(task))
+        done.callbacks.append(partial(self._end, task))
 
-    def _end(self, task: int) -> None:
+    def _end(self, task: int, _: simpy.Event) -> None:
         device, graph, network = self.device[task], self.problem.graph, self.problem.network
         self.finish[task] = self.env.now
         self.busy[device] = False
@@ -68,9 +69,9 @@ class FifoReference:
             other = self.device[child]
             transfer = float(network.delay[device, other] + graph.edge_bytes[edge] * network.seconds_per_byte[device, other])
             arrival = self.env.timeout(self._noisy(transfer, self.problem.n_nodes + position))
-            arrival.callbacks.append(lambda _, child=child: self._arrive(child))
+            arrival.callbacks.append(partial(self._arrive, child))
 
-    def _arrive(self, child: int) -> None:
+    def _arrive(self, child: int, _: simpy.Event) -> None:
         self.missing[child] -= 1
         if self.missing[child] == 0:
             self._runnable(child)
