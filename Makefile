@@ -1,0 +1,36 @@
+# The two commands are `make demo` and `make test`; everything else serves them. Only Python 3.11 with venv is needed.
+PYTHON ?= python3.11
+PYTHON := $(shell command -v $(PYTHON) || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-slow lint bench ui clean
+.DEFAULT_GOAL := demo
+
+demo: $(READY)  ## Place real models by every method and show who wins
+	$(BIN)/placewright run sweeps/quickstart.yaml
+
+test: $(READY) lint  ## Lint, types and the fast tests
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+test-slow: $(READY)  ## The tests that take minutes
+	$(BIN)/pytest -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## Measure speed; prints the figures and writes them to RESULTS.md
+	$(BIN)/python -m tests.bench
+
+ui: $(READY)  ## Open the MLflow UI on what ran here
+	$(BIN)/placewright ui
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf .venv build *.egg-info
