@@ -102,7 +102,7 @@ def ffnn(
     meta = b.meta()
     part = [b.add("matmul", f"HW2.{i}.{j}", (relu[n], w2[j]), (r, width), meta) for n, (i, j) in enumerate(grid)]
     total = [b.add("sum", f"HW2.sum.{i}", part[i * columns : (i + 1) * columns], (r, width), meta) for i in range(rows)]
-    formed = [b.add("formation", f"HW2.form.{i}", (total[i],), (r, width), meta) for i in range(rows)]
+    formed = b.each("formation", "formed", [(n,) for n in total])
     logits = b.each("bias_add", "bias2", list(zip(formed, b2, strict=True)))
     peak = b.each("row_max", "max", [(n,) for n in logits], (r, 1))
     power = b.each("exp", "exp", [(n,) for n in b.each("sub", "shift", list(zip(logits, peak, strict=True)))])

@@ -44,5 +44,5 @@ def test_bad_sizes_are_named():
         sharded("chainmm", size=10)
     with pytest.raises(InputError, match="did you mean 'ffnn'"):
         sharded("fnn")
-    with pytest.raises(InputError, match="'widht'.*did you mean 'width'"):
+    with pytest.raises(InputError, match=r"'widht'.*did you mean 'width'"):
         sharded("llama-block", widht=64)
