@@ -1,0 +1,1 @@
+"""Pictures and pages: nothing here measures, compares or decides."""

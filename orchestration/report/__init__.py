@@ -1,0 +1,1 @@
+"""Comparing what trials reached: collecting, summarising, formatting. Nothing here runs a trial."""
