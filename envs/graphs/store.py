@@ -1,0 +1,112 @@
+"""The disk cache: arrays and JSON under a content key, written atomically, never unpickled. What is cached is decided elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envs.graph import ComputationGraph, digest
+
+_ARRAYS = ("flops", "output_bytes", "edges", "edge_bytes", "parameter_bytes", "colocation", "meta_op")
+
+
+def cache_directory() -> Path:
+    """``$PLACEWRIGHT_CACHE``, or the platform's cache folder for a user (``~/.cache/placewright`` on Linux)."""
+    if chosen := os.environ.get("PLACEWRIGHT_CACHE"):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "~")).expanduser() / "placewright" / "cache"
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches/placewright").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "placewright"
+
+
+def tool_versions(*packages: str) -> tuple[str, ...]:
+    """``name==version`` of installed packages, without importing them."""
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package}=={version(package)}")
+        except PackageNotFoundError:
+            found.append(f"{package} missing")
+    return tuple(found)
+
+
+def file_hash(*paths: Path) -> str:
+    """sha256 over the bytes of files, in order."""
+    sha = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            sha.update(hashlib.file_digest(file, "sha256").digest())
+    return sha.hexdigest()
+
+
+def save(key: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
+    """Store arrays and a JSON-able description under ``key``; readers see the old entry or the new, never half of one.
+
+    A cache that cannot be written (read-only or full disk) is skipped: the next caller builds the entry again.
+    """
+    about_bytes = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    target = cache_directory() / f"{key}.npz"
+    temporary = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".new-", suffix=".npz", delete=False) as file:
+            temporary = file.name
+            np.savez_compressed(file, about=about_bytes, **arrays)  # type: ignore[arg-type]
+        os.replace(temporary, target)
+    except OSError:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def load(key: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """What was saved under ``key``; None if there is nothing or it cannot be read (then it is to be built again)."""
+    try:
+        with np.load(cache_directory() / f"{key}.npz", allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files if name != "about"}
+            return arrays, json.loads(stored["about"].tobytes())
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def save_graph(key: str, graph: ComputationGraph) -> None:
+    """Store a graph under ``key``."""
+    about = {
+        "content_hash": graph.content_hash, "name": graph.name, "names": graph.names, "op_types": graph.op_types,
+        "output_shapes": graph.output_shapes, "hardware": graph.hardware,
+    }  # fmt: skip
+    save(f"graph-{key}", {name: getattr(graph, name) for name in _ARRAYS}, about)
+
+
+def load_graph(key: str) -> ComputationGraph | None:
+    """The graph stored under ``key``; None if it is missing, damaged, or its content is not what was written."""
+    found = load(f"graph-{key}")
+    if found is None:
+        return None
+    arrays, about = found
+    try:
+        expected = about.pop("content_hash")
+        about["output_shapes"] = tuple(map(tuple, about["output_shapes"]))
+        graph = ComputationGraph(**about, **arrays)
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return None
+    return graph if graph.content_hash == expected else None
+
+
+def graph_key(*parts: object) -> str:
+    """A cache key over what decides a captured graph: the given parts, the tools' versions and the capture's own source."""
+    here = Path(__file__).parent
+    own = [here / name for name in ("openvino_capture.py", "torch_capture.py", "flops.py", "store.py")]
+    own += sorted((here / "models").glob("*.py"))
+    return digest(file_hash(*own), tool_versions("openvino", "torch", "transformers"), *parts)[:40]
