@@ -16,7 +16,8 @@ from envs.errors import InputError
 FORMAT = 1
 """Version of the JSON form; a record of another version is refused."""
 
-STATUSES = ("finished", "failed", "pruned")
+STATUSES = ("finished", "failed", "pruned", "paused")
+"""How a trial ended; ``paused`` at a rung of a search, to be continued or pruned (never in a ledger)."""
 
 
 class CurvePoint(NamedTuple):
@@ -91,10 +92,14 @@ class TrialResult:
     """Time in which requests waited for a host."""
     wall_seconds: float = 0.0
     """All of the trial, interruptions not counted."""
+    started_at: float = 0.0
+    """When the trial first started, seconds since 1970."""
     report: Mapping[str, float] = field(default_factory=dict)
     """Numbers the method itself reports, such as cp-sat's lower_bound or the losses of pretraining."""
     resumed: int = 0
     """How often the trial went on from a checkpoint."""
+    infrastructure: bool = False
+    """Whether a failed trial failed for reasons of infrastructure, so that running the sweep again tries it again."""
     traceback: str | None = None
     """Why a failed trial failed."""
 
@@ -130,12 +135,17 @@ class TrialResult:
     def content(self) -> dict[str, Any]:
         """Everything that the spec alone determines on a simulator: no times, hosts, labels or resumptions."""
         data = self.to_json()
-        for key in ("learner_seconds", "evaluation_seconds", "queue_seconds", "wall_seconds", "resumed", "traceback", "sweep"):
+        for key in _CIRCUMSTANCES:
             del data[key]
         for problem in data["problems"]:
             del problem["host"]
             problem["curve"] = [point[:2] for point in problem["curve"]]
         return data
+
+
+_CIRCUMSTANCES = (
+    "learner_seconds", "evaluation_seconds", "queue_seconds", "wall_seconds", "started_at", "resumed", "infrastructure", "traceback", "sweep",
+)  # fmt: skip
 
 
 def _problem(data: Mapping[str, Any]) -> ProblemResult:
