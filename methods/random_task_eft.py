@@ -1,0 +1,55 @@
+"""Random task + EFT: GiPH's search baseline (GiPH section 5, "Random task selection + EFT device selection").
+
+Starts from a random placement; at each step a random task moves to the device on which it finishes earliest given the measured
+times of the current placement, and the result, better or not, is the next current placement. A task's wait behind tasks that
+were ready before it is counted (`methods.common.schedule.earliest_finish_device`). One placement a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envs.measurement import Measurements
+from methods.common.constraints import random_placements
+from methods.common.contract import Method, Proposal
+from methods.common.schedule import earliest_finish_device, planned
+
+
+class RandomTaskEft(Method):
+    """One placement at a time, without end. Where a measurement has no trace, times are planned from the cost model."""
+
+    wants_trace = True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._times: np.ndarray | None = None  # placement, start and finish of the current placement, float64[3, V]
+
+    def propose(self, n: int) -> list[Proposal]:
+        problem = self.problem
+        if self._times is None:
+            return [Proposal(0, random_placements(problem, 1, self.rng))]
+        placement = self._times[0].astype(np.int16)
+        node = int(self.rng.integers(problem.n_nodes))
+        device = earliest_finish_device(problem, node, placement, self._times[1], self._times[2])
+        placement[problem.leaders == problem.leaders[node]] = device
+        return [Proposal(0, placement[None, :])]
+
+    def update(self, results: Sequence[Measurements]) -> None:
+        result = results[0]
+        placement = result.placements[0]
+        if result.start is not None and result.finish is not None and result.ok[0]:
+            start, finish = result.start[0], result.finish[0]
+        else:
+            schedule = planned(self.problem, placement)
+            start, finish = schedule.start, schedule.finish
+        self._times = np.stack((placement, start, finish)).astype(np.float64)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "times": self._times}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self._times = None if state["times"] is None else np.array(state["times"], dtype=np.float64)
