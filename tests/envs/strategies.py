@@ -39,14 +39,14 @@ def graphs(draw: st.DrawFn, max_nodes: int = 12, constrained: bool = True) -> Co
     return ComputationGraph(
         names=tuple(f"n{i}" for i in range(n)),
         op_types=tuple(draw(st.lists(st.sampled_from(["MatMul", "Add"]), min_size=n, max_size=n))),
-        flops=draw(amounts(n, exact)),  # type: ignore[arg-type]
-        output_bytes=draw(amounts(n, exact)),  # type: ignore[arg-type]
+        flops=draw(amounts(n, exact)),
+        output_bytes=draw(amounts(n, exact)),
         edges=np.array(edges, dtype=np.int32).reshape(-1, 2),
-        edge_bytes=draw(amounts(len(edges), exact)),  # type: ignore[arg-type]
-        parameter_bytes=draw(amounts(n, exact)),  # type: ignore[arg-type]
+        edge_bytes=draw(amounts(len(edges), exact)),
+        parameter_bytes=draw(amounts(n, exact)),
         output_shapes=tuple(draw(st.lists(st.sampled_from([(), (1,), (2, 3)]), min_size=n, max_size=n))),
-        hardware=tuple(draw(st.lists(st.sampled_from(HARDWARE), min_size=n, max_size=n))) if use_hardware else None,  # type: ignore[arg-type]
-        colocation=draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n)) if use_groups else None,  # type: ignore[arg-type]
+        hardware=tuple(draw(st.lists(st.sampled_from(HARDWARE), min_size=n, max_size=n))) if use_hardware else None,
+        colocation=draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n)) if use_groups else None,
         name=draw(st.sampled_from(["graph", "g2"])),
     )
 
@@ -68,14 +68,14 @@ def networks(draw: st.DrawFn, max_devices: int = 4, memory: bool = False, power:
         }
     return DeviceNetwork(
         names=tuple(f"d{k}" for k in range(d)),
-        speed=draw(st.lists(speed, **size)),  # type: ignore[arg-type]
+        speed=draw(st.lists(speed, **size)),
         bandwidth=np.reshape(draw(st.lists(bandwidth, **square)), (d, d)),
         delay=np.reshape(draw(amounts(d * d, exact)), (d, d)),
-        memory=draw(st.lists(st.one_of(st.just(np.inf), st.floats(0, 40)), **size)) if memory else np.inf,  # type: ignore[arg-type]
+        memory=draw(st.lists(st.one_of(st.just(np.inf), st.floats(0, 40)), **size)) if memory else np.inf,
         kinds=tuple(draw(st.lists(st.sampled_from(["cpu", "gpu"]), **size))),
         supports=tuple(draw(st.lists(st.frozensets(st.sampled_from(["fpga", "camera"])), **size))),
         name=draw(st.sampled_from(["network", "lab"])),
-        **watts,  # type: ignore[arg-type]
+        **watts,
     )
 
 
@@ -84,6 +84,7 @@ def problems(
     draw: st.DrawFn,
     max_nodes: int = 12,
     max_devices: int = 4,
+    *,
     constrained: bool = True,
     memory: bool = False,
     energy: bool = False,
