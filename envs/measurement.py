@@ -46,6 +46,9 @@ class Measurements:
     """Start of every operation, seconds, float64[B, V], if a trace was asked for."""
     finish: np.ndarray | None = None
     """Finish of every operation, seconds, float64[B, V], if a trace was asked for."""
+    transfers: tuple[np.ndarray, ...] | None = None
+    """Producer, sender, receiver, start and finish (seconds) of each transfer, B arrays float64[T, 5], if a trace was asked
+    for and the evaluator knows transfers as tasks."""
     samples: tuple[np.ndarray, ...] | None = None
     """Raw samples of each placement, seconds, B arrays, where a host repeats its measurement."""
     notes: tuple[str, ...] | None = None
@@ -73,7 +76,7 @@ class Measurements:
         return self.outcome == Outcome.OK
 
 
-_PER_ROW = ("placements", "outcome", "seconds", "objective", "start", "finish", "samples", "notes")
+_PER_ROW = ("placements", "outcome", "seconds", "objective", "start", "finish", "transfers", "samples", "notes")
 
 
 def concatenate(parts: Sequence[Measurements]) -> Measurements:
