@@ -57,7 +57,7 @@ def capture(
     Raises:
         InputError: in one sentence, for anything that is missing, malformed or unsupported.
     """
-    model = _resolve(source, example_inputs, input_shapes, options)
+    model = resolve(source, example_inputs, input_shapes, options)
     key = None
     if cache and model.key is not None:
         key = store.graph_key(*model.key, colocate_constants)
@@ -84,7 +84,8 @@ class ModelSource:
     example_inputs: Any = None
 
 
-def _resolve(source: object, example_inputs: Any, input_shapes: InputShapes | None, options: Mapping[str, Any]) -> ModelSource:
+def resolve(source: object, example_inputs: Any, input_shapes: InputShapes | None, options: Mapping[str, Any]) -> ModelSource:
+    """Check what `capture` was given and identify the model's content, without building it."""
     if isinstance(source, str | Path) and example_inputs is not None:
         raise InputError(f"example_inputs belong to a torch module; {str(source)!r} is captured without")
     if isinstance(source, str) and source in torch_capture.NAMED:
@@ -103,8 +104,8 @@ def _resolve(source: object, example_inputs: Any, input_shapes: InputShapes | No
     if example_inputs is None:
         raise InputError(f"torch module {type(source).__name__} needs example_inputs (tensors it can be traced with)")
     tensors = [example_inputs] if hasattr(example_inputs, "shape") else list(example_inputs)
-    shapes = input_shapes if input_shapes is not None else [tuple(t.shape) for t in tensors]
-    return ModelSource(type(source).__name__, None, shapes, module=source, example_inputs=tensors)
+    given = input_shapes if input_shapes is not None else [tuple(t.shape) for t in tensors]
+    return ModelSource(type(source).__name__, None, given, module=source, example_inputs=tensors)
 
 
 def _resolve_file(path: Path, input_shapes: InputShapes | None) -> ModelSource:

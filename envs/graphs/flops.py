@@ -145,3 +145,11 @@ def folded(graph: ComputationGraph) -> np.ndarray:
 def free(graph: ComputationGraph) -> np.ndarray:
     """Which operations take no time and are never launched, bool[V]: inputs, weights, outputs, views and everything `folded`."""
     return folded(graph) | np.isin(np.asarray(graph.op_types), sorted(ENDS | VIEWS))
+
+
+def bytes_moved(graph: ComputationGraph) -> np.ndarray:
+    """Bytes each operation reads and writes in its device's memory, float64[V]; zero for what is `free`."""
+    read = np.bincount(graph.edges[:, 1], weights=graph.edge_bytes, minlength=graph.n_nodes)
+    partial = np.isin(np.asarray(graph.op_types), sorted(PARTIAL_READS))
+    read = np.where(partial, np.minimum(read, graph.output_bytes), read)
+    return np.where(free(graph), 0.0, read + graph.output_bytes)

@@ -72,13 +72,15 @@ def parse_ir(path: Path) -> tuple[list[Layer], list[tuple[int, int, int]], list[
         raise InputError(f"{path} is not a complete OpenVINO IR file: {error} is missing; save the model again") from None
     taken = {layer.name for layer in layers if not _AUTOMATIC.fullmatch(layer.name)}
     names: list[str] = []
+    used: set[str] = set()
     for layer in layers:
         name = layer.name
-        if _AUTOMATIC.fullmatch(name) or name in names:
+        if _AUTOMATIC.fullmatch(name) or name in used:
             name = f"{_XML_TYPES.get(layer.type, layer.type)}#{layer.number}"
             while name in taken:
                 name += "'"
         taken.add(name)
+        used.add(name)
         names.append(name)
     return layers, edges, names
 
@@ -156,15 +158,15 @@ def concrete(model: Any, input_shapes: InputShapes | None, label: str) -> None:
     named = {name: p for p in parameters for name in {p.get_friendly_name(), *p.output(0).get_names()}}
     given: dict[Any, tuple[int, ...]] = {}
     if isinstance(input_shapes, Mapping):
-        for name, shape in input_shapes.items():
+        for name, sizes in input_shapes.items():
             if name not in named:
                 raise InputError(f"{label} has no input {name!r}{nearest(name, named)}")
-            given[named[name].get_friendly_name()] = tuple(int(n) for n in shape)
+            given[named[name].get_friendly_name()] = tuple(int(n) for n in sizes)
     elif input_shapes is not None:
         if len(input_shapes) != len(parameters):
             raise InputError(f"{label} has {len(parameters)} inputs ({', '.join(p.get_friendly_name() for p in parameters)}), "
                              f"but {len(input_shapes)} input shapes were given")  # fmt: skip
-        given = {p.get_friendly_name(): tuple(int(n) for n in s) for p, s in zip(parameters, input_shapes, strict=True)}
+        given = {p.get_friendly_name(): tuple(int(n) for n in sizes) for p, sizes in zip(parameters, input_shapes, strict=True)}
     for p in parameters:
         own, name = p.get_partial_shape(), p.get_friendly_name()
         shape = given.get(name)
@@ -218,7 +220,9 @@ def _flops(op: Any) -> float:
     return operation_flops(kind, inputs, outputs, attributes)
 
 
-def graph_of_ir(path: Path, input_shapes: InputShapes | None = None, name: str = "graph", colocate_constants: bool = True) -> ComputationGraph:
+def graph_of_ir(
+    path: Path, input_shapes: InputShapes | None = None, name: str = "graph", colocate_constants: bool = True
+) -> ComputationGraph:
     """The computation graph of an IR file (see the module's docstring for what is counted).
 
     ``input_shapes`` make dynamic inputs concrete (`concrete`). ``colocate_constants`` puts every chain of constants that feeds
@@ -234,7 +238,9 @@ def graph_of_ir(path: Path, input_shapes: InputShapes | None = None, name: str =
     unknown = next((layer for layer in layers if layer.name not in ops), None)
     if unknown is not None or len(ops) != len(layers):
         what = f"layer {unknown.name!r} of type {unknown.type}" if unknown else "a layer"
-        raise InputError(f"OpenVINO reads {path} differently from what it says ({what}); save the model again with this version of OpenVINO")
+        raise InputError(
+            f"OpenVINO reads {path} differently from what it says ({what}); save the model again with this version of OpenVINO"
+        )
     order = [ops[layer.name] for layer in layers]
     sizes = [[_bytes(port) for port in op.outputs()] for op in order]
     parameters = _parameter_bytes(order, sizes, edges)

@@ -94,11 +94,11 @@ def load_graph(key: str) -> ComputationGraph | None:
     found = load(f"graph-{key}")
     if found is None:
         return None
-    arrays, about = found
+    content: dict[str, Any] = {**found[0], **found[1]}
     try:
-        expected = about.pop("content_hash")
-        about["output_shapes"] = tuple(map(tuple, about["output_shapes"]))
-        graph = ComputationGraph(**about, **arrays)
+        expected = content.pop("content_hash")
+        content["output_shapes"] = tuple(map(tuple, content["output_shapes"]))
+        graph = ComputationGraph(**content)
     except (TypeError, KeyError, ValueError, AttributeError):
         return None
     return graph if graph.content_hash == expected else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from transformers import AutoModel, BertConfig
 
 
 class BertBase(nn.Module):
@@ -13,9 +14,7 @@ class BertBase(nn.Module):
 
     def __init__(self, attention: str = "sdpa") -> None:
         super().__init__()
-        from transformers import BertConfig, BertModel
-
-        self.model = BertModel(BertConfig(attn_implementation=attention, use_cache=False))
+        self.model = AutoModel.from_config(BertConfig(), attn_implementation=attention)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         output = self.model(input_ids=input_ids, attention_mask=attention_mask)
