@@ -78,8 +78,8 @@ class ProblemSpec:
     """Source of the graph, e.g. ``{"model": "resnet-50"}``, ``{"file": …, "root": …, "sha256": …}``, ``{"synthetic": {…}, "seed": 0}``."""
     network: FrozenDict
     """Source of the network, e.g. ``{"named": "cpu-gpu-4"}``."""
-    costs: FrozenDict = field(default_factory=lambda: FrozenDict({"model": "roofline"}))
-    """Cost model and its options, e.g. ``{"model": "roofline"}``."""
+    costs: FrozenDict = field(default_factory=lambda: FrozenDict({"kind": "roofline"}))
+    """Cost model and its options, e.g. ``{"kind": "roofline"}``."""
     objective: str = "makespan"
     graph_label: str = "graph"
     network_label: str = "network"

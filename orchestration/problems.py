@@ -1,0 +1,266 @@
+"""From descriptions to problems: where graphs, networks and cost models come from.
+
+A source is a mapping with one key that says its kind (``model``, ``file``, ``synthetic``, …) and that kind's options. `graph_source`
+and `network_source` check one and complete it (a file gets its sha256) without building anything large; `load_problem`
+builds it, once a process. Which sources a sweep names does not belong here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envs.errors import InputError, nearest
+from orchestration.trial import FrozenDict, ProblemSpec
+
+if TYPE_CHECKING:
+    from envs.costs import CostModel
+    from envs.graph import ComputationGraph
+    from envs.network import DeviceNetwork
+    from envs.problem import Problem
+
+GRAPH_KINDS = ("model", "file", "synthetic", "sharded", "problem")
+NETWORK_KINDS = ("named", "file", "synthetic")
+_CACHED = 512
+"""Problems, graphs and networks kept by a process."""
+
+
+def _only(settings: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+    for key in settings:
+        if key not in known:
+            raise InputError(f"unknown key {key!r} of {what}{nearest(key, known)}")
+
+
+def _file(name: Any, base: Path, root: Path, suffixes: tuple[str, ...]) -> dict[str, Any]:
+    """A file by content: its sha256, and where it lies relative to ``root`` so that another machine's copy is found too."""
+    if not isinstance(name, str):
+        raise InputError(f"a file is given by its path, not {name!r}; write file: graphs/mine.json")
+    path = (base / name).resolve()
+    if path.suffix not in suffixes:
+        raise InputError(f"file {name!r} has an unknown ending; known are {', '.join(suffixes)}")
+    if not path.is_file():
+        near = sorted(p.name for p in path.parent.glob(f"*{path.suffix}"))[:8] if path.parent.is_dir() else []
+        raise InputError(f"file {name!r} does not exist{nearest(path.name, near) or '; check the path'}")
+    from envs.graphs.store import file_hash
+
+    inside = path.is_relative_to(root)
+    return {"file": str(path.relative_to(root)) if inside else str(path), "root": str(root), "sha256": file_hash(path)}
+
+
+def _path(source: Mapping[str, Any]) -> Path:
+    """Where a described file lies on this machine; InputError if it is gone or is another one now."""
+    from envs.graphs.store import file_hash
+
+    candidates = [Path(source["root"]) / source["file"], Path(source["file"])]
+    path = next((p for p in candidates if p.is_file()), None)
+    if path is None:
+        raise InputError(f"file {candidates[0]} is gone; bring it back, or run the sweep where it is")
+    if file_hash(path) != source["sha256"]:
+        raise InputError(f"file {path} was changed since the sweep was read; run the sweep again")
+    return path
+
+
+def graph_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenDict:
+    """A checked and complete source of a graph.
+
+    Args:
+        settings: ``{model: NAME, **options}``, ``{file: PATH, input_shapes: …}``, ``{synthetic: {…}, seed: 0}``,
+            ``{sharded: NAME, shards: n, **sizes}`` or ``{problem: PATH}`` (a whole problem in one JSON file).
+        base: the folder that paths are relative to.
+        root: the folder that paths are kept relative to.
+
+    Raises:
+        InputError: for unknown names, options and files.
+    """
+    if "model" in settings:
+        return _model_source(settings)
+    if "file" in settings:
+        _only(settings, ("file", "input_shapes"), "a graph from a file")
+        source = _file(settings["file"], base, root, (".json", ".onnx", ".xml"))
+        if source["file"].endswith(".json"):
+            if "input_shapes" in settings:
+                raise InputError("input_shapes are for .onnx and .xml files; a JSON graph states its sizes, so remove them")
+            from envs.formats import load
+
+            load(_path(source))
+        return FrozenDict(source | ({"input_shapes": settings["input_shapes"]} if "input_shapes" in settings else {}))
+    if "problem" in settings:
+        _only(settings, ("problem",), "a problem from a file")
+        source = _file(settings["problem"], base, root, (".json",))
+        from envs.formats import load_problem
+
+        load_problem(_path(source))
+        return FrozenDict({"problem": True, **source})
+    if "sharded" in settings:
+        return _sharded_source(settings)
+    return _synthetic_source(settings, "graph")
+
+
+def _model_source(settings: Mapping[str, Any]) -> FrozenDict:
+    from envs.graphs import torch_capture
+
+    name = settings["model"]
+    if name not in torch_capture.NAMED:
+        raise InputError(f"unknown model {name!r}{nearest(str(name), torch_capture.NAMED)}")
+    options = {k: v for k, v in settings.items() if k != "model"}
+    return FrozenDict({"model": name, **torch_capture.resolve_options(name, options)})
+
+
+def _sharded_source(settings: Mapping[str, Any]) -> FrozenDict:
+    source = FrozenDict(settings)
+    for key, value in settings.items():
+        if key != "sharded" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise InputError(f"{key} of sharded graph {settings['sharded']!r} is {value!r}; it must be a positive whole number")
+    _graph(source)  # A few hundred nodes: building it is the check.
+    return source
+
+
+def network_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenDict:
+    """A checked and complete source of a network: ``{named: NAME}``, ``{file: PATH}`` or ``{synthetic: {…}, seed: 0}``."""
+    if "named" in settings:
+        from envs.networks.named import named_network
+
+        _only(settings, ("named",), "a named network")
+        # With its content, so that a recalibrated network is another problem.
+        return FrozenDict({**settings, "content": named_network(settings["named"]).content_hash})
+    if "file" in settings:
+        _only(settings, ("file",), "a network from a file")
+        source = _file(settings["file"], base, root, (".json",))
+        from envs.formats import load_network
+
+        load_network(_path(source))
+        return FrozenDict(source)
+    return _synthetic_source(settings, "network")
+
+
+def _synthetic_source(settings: Mapping[str, Any], what: str) -> FrozenDict:
+    """Parameters with their defaults filled in, so that a changed default is another problem."""
+    from methods.common.config import make_config
+
+    _only(settings, ("synthetic", "seed"), f"a synthetic {what}")
+    parameters = settings["synthetic"]
+    if parameters is None:
+        parameters = {}
+    if not isinstance(parameters, Mapping):
+        raise InputError(f"synthetic needs a mapping of parameters, not {parameters!r}; write synthetic: {{tasks: 40}}")
+    seed = settings.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise InputError(f"seed of a synthetic {what} is {seed!r}; it must be a whole number from 0")
+    made = make_config(_parameters(what), parameters)
+    return FrozenDict({"synthetic": dataclasses.asdict(made), "seed": seed})
+
+
+def _parameters(what: str) -> type:
+    from envs.graphs.synthetic import TaskGraphParameters
+    from envs.networks.synthetic import NetworkParameters
+
+    return TaskGraphParameters if what == "graph" else NetworkParameters
+
+
+def costs_source(value: Any, base: Path, root: Path) -> FrozenDict:
+    """A checked cost model: its name, or a mapping with ``kind`` and its options; folders as in `graph_source`."""
+    spec = {"kind": value} if isinstance(value, str) else value
+    if not isinstance(spec, Mapping) or "kind" not in spec:
+        raise InputError(f"costs are a name or a mapping with kind, not {value!r}; write costs: roofline")
+    if spec["kind"] == "table":
+        raise InputError("a table of costs belongs into the problem's own file; give the graph as {problem: file.json}")
+    from envs.costs import make_costs
+
+    if spec["kind"] == "profiled":
+        table = spec.get("table")
+        # Without a table the operations are measured when the problem is first loaded: too long for a check of the text.
+        return FrozenDict({**spec, "table": _file(table, base, root, (".json",))} if table is not None else spec)
+    make_costs(dict(spec))
+    return FrozenDict(spec)
+
+
+def own_network_name(source: Mapping[str, Any]) -> str:
+    """The name of the network in a whole problem's file."""
+    from envs.formats import load
+
+    name = load(_path(source)).get("network", {}).get("name")
+    return name if isinstance(name, str) and name else "own"
+
+
+@lru_cache(maxsize=_CACHED)
+def _graph(source: FrozenDict) -> ComputationGraph:
+    if "model" in source:
+        from envs.graphs.capture import capture
+
+        return capture(source["model"], **{k: v for k, v in source.items() if k != "model"})
+    if "sharded" in source:
+        from envs.graphs.sharded import sharded
+
+        return sharded(source["sharded"], **{k: v for k, v in source.items() if k != "sharded"})
+    if "synthetic" in source:
+        from envs.graphs.synthetic import generate_graph
+        from methods.common.config import make_config
+
+        return generate_graph(make_config(_parameters("graph"), source["synthetic"]), source["seed"])
+    from envs.graphs.capture import capture
+
+    return capture(_path(source), input_shapes=source.get("input_shapes"))
+
+
+@lru_cache(maxsize=_CACHED)
+def _network(source: FrozenDict) -> DeviceNetwork:
+    if "named" in source:
+        from envs.networks.named import named_network
+
+        return named_network(source["named"])
+    if "synthetic" in source:
+        from envs.networks.synthetic import generate_network
+        from methods.common.config import make_config
+
+        return generate_network(make_config(_parameters("network"), source["synthetic"]), source["seed"])
+    from envs.formats import load_network
+
+    return load_network(_path(source))
+
+
+@lru_cache(maxsize=_CACHED)
+def _costs(spec: FrozenDict, graph: FrozenDict) -> CostModel | None:
+    """The cost model; None for a file's own. Profiled costs without a table are measured on the graph's model."""
+    if spec["kind"] == "own":
+        return None
+    from envs.costs import make_costs
+
+    settings = dict(spec)
+    if settings["kind"] == "profiled" and "table" in settings:
+        settings["table"] = _path(settings["table"])
+    elif settings["kind"] == "profiled" and "model" not in settings:
+        options = {k: v for k, v in graph.items() if k != "model"} if "model" in graph else {}
+        settings["model"] = graph["model"] if "model" in graph else str(_path(graph)) if "file" in graph else None
+        settings["options"] = {**options, **settings.get("options", {})}
+    return make_costs(settings)
+
+
+@lru_cache(maxsize=_CACHED)
+def load_problem(spec: ProblemSpec) -> Problem:
+    """The problem that ``spec`` describes, its graph and network named by their labels.
+
+    Raises:
+        InputError: if a file is gone or changed, or the parts do not fit together.
+    """
+    from envs.costs import LinearCosts
+    from envs.problem import Problem
+
+    costs = _costs(spec.costs, spec.graph if spec.costs["kind"] == "profiled" else FrozenDict())
+    from_json = spec.graph.get("file", "").endswith(".json")
+    if from_json:
+        from envs import formats
+
+        network = None if "own" in spec.network else _network(spec.network)
+        problem = formats.load_problem(_path(spec.graph), network, costs)
+    else:
+        problem = Problem(_graph(spec.graph), _network(spec.network), costs or LinearCosts())
+    return Problem(
+        dataclasses.replace(problem.graph, name=spec.graph_label),
+        dataclasses.replace(problem.network, name=spec.network_label),
+        problem.costs,
+        problem.objective if spec.objective == "own" else spec.objective,
+        problem.allowed,
+    )
