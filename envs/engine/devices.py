@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import torch
 from torch import Tensor
@@ -98,10 +98,8 @@ def copy_to(x: Tensor, device: RealDevice) -> Tensor:
 
 def precise_sleep() -> None:
     """Let the calling thread's sleeps end within a microsecond or so of their time, where the kernel allows (Linux)."""
-    try:
+    with suppress(OSError, AttributeError):  # elsewhere sleeps stay as coarse as they are
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
-    except (OSError, AttributeError):  # elsewhere sleeps stay as coarse as they are
-        pass
 
 
 def inference() -> AbstractContextManager[None]:

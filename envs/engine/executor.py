@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import numpy as np
 import torch
@@ -43,6 +44,8 @@ class Execution:
     """Most bytes held at once on each device, float64[D]."""
     outputs: dict[int, Tensor] = field(default_factory=dict)
     """Results of the exits."""
+    clean: bool = True
+    """Whether all workers rest again; if not, a kernel is still running."""
 
 
 class Executor:
@@ -83,7 +86,10 @@ class Executor:
             while len(self._inboxes.get(transfer.resource, ())) < self.discipline.channels:
                 self._start(transfer.resource, None)
         run = _Run(program, plan, self._inboxes, self.discipline.synchronous)
-        return run.execute(limit)
+        ended = run.execute(limit)
+        if ended.outcome != Outcome.OK:
+            ended.clean = run.drain()
+        return ended
 
     def close(self) -> None:
         """End the threads; those in the middle of a kernel end after it."""
@@ -95,7 +101,7 @@ class _Run:
     """The scheduler's state for one execution."""
 
     def __init__(self, program: Program, plan: Plan, inboxes: dict[int, list[SimpleQueue[_Run | None]]], synchronous: bool) -> None:
-        n, d = len(plan.where), len(program.devices)
+        n = len(plan.where)
         self.program, self.plan, self.inboxes = program, plan, inboxes
         self.n, self.synchronous = n, synchronous
         self.lock = threading.Lock()
@@ -135,10 +141,19 @@ class _Run:
                 self._wake(self.ready)
             try:
                 self.ended.get(timeout=None if limit == float("inf") else limit)
-            except Exception:  # queue.Empty
+            except Empty:
                 self.stopped = True
                 return Execution(Outcome.TOO_SLOW, f"did not end within {limit:g} s")
         return self._execution(zero)
+
+    def drain(self, patience: float = 2.0) -> bool:
+        """Wait until no worker is busy with a run that was stopped; False if some still are after ``patience`` seconds."""
+        end = _clock() + patience
+        while any(len(self.resting[r]) < len(slots) for r, slots in self.inboxes.items()):
+            if _clock() > end:
+                return False
+            time.sleep(1e-3)
+        return True
 
     def _execution(self, zero: float) -> Execution:
         if self.problem:
@@ -250,7 +265,7 @@ class _Run:
         while self.phase < len(self.phase_left) - 1 and not self.phase_left[self.phase]:
             self.phase += 1
 
-    def _wake(self, resources) -> None:  # type: ignore[no-untyped-def]
+    def _wake(self, resources: Iterable[int]) -> None:
         """Wake as many resting workers as there are ready tasks."""
         for r in resources:
             resting = self.resting[r]
@@ -269,8 +284,7 @@ class _Run:
             self._fail(Outcome.OUT_OF_MEMORY, self._memory_note(device, repr(self.program.problem.graph.names[v])))
             return False
         self.held[device] = held
-        if held > self.peak[device]:
-            self.peak[device] = held
+        self.peak[device] = max(self.peak[device], held)
         return True
 
     def _release(self, v: int, device: int, dropped: list[Tensor | None]) -> None:
