@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,15 +55,27 @@ class MeasurementTable:
     """Rows by content, in memory: the context (problem, protocol) and the exact bytes of the placement are the key.
 
     A slot is handed out when its content is first asked for and is pending until `fill`; asking again gives the same slot,
-    so equal requests in flight are measured once. When the table holds ``limit_bytes`` it starts empty again, except for
-    what is pending: a cache may forget.
+    so equal requests in flight are measured once. Slots stay good inside `reading`. A table that has grown past
+    ``limit_bytes`` starts empty again as soon as nobody reads: a cache may forget.
     """
 
     def __init__(self, limit_bytes: int = 256 << 20) -> None:
         self.limit_bytes = limit_bytes
         self.hits = 0
         self.misses = 0
+        self._readers = 0
         self._reset()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep all slots good from `slots` until `read`."""
+        if self._bytes > self.limit_bytes and not self._readers:
+            self._reset()
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
 
     def _reset(self) -> None:
         self._index: dict[Hashable, dict[bytes, int]] = {}
@@ -74,12 +87,9 @@ class MeasurementTable:
         self._host = np.empty(1024, dtype=np.int32)
         self._hosts: list[str] = []
         self._extra: dict[int, tuple[np.ndarray | None, str | None]] = {}
-        self._pending = 0
 
     def slots(self, context: Hashable, placements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Slots of int16[B, V] placements, int64[B], and which of them this call made (and must measure), bool[B]."""
-        if self._bytes > self.limit_bytes and not self._pending:
-            self._reset()
         index = self._index.setdefault(context, {})
         size = self._size
         keys = _keys(placements)
@@ -95,7 +105,6 @@ class MeasurementTable:
         made = size - self._size
         self.misses += made
         self.hits += len(keys) - made
-        self._pending += made
         self._bytes += made * (placements.shape[1] * 2 + _ENTRY_BYTES)
         self._grow(size)
         return slots, new
@@ -123,7 +132,6 @@ class MeasurementTable:
         self._values[slots, 1] = rows.objective
         self._host[slots] = self._hosts.index(rows.host)
         self._done[slots] = True
-        self._pending -= len(slots)
         if rows.samples is not None or rows.notes is not None:
             for i, slot in enumerate(slots.tolist()):
                 self._extra[slot] = (rows.samples[i] if rows.samples else None, rows.notes[i] if rows.notes else None)

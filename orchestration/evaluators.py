@@ -160,14 +160,13 @@ class Cached:
             return self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
         placements = np.ascontiguousarray(placements, dtype=np.int16)
         context = (problem.content_hash, self.protocol)
-        slots, new = self.table.slots(context, placements)
-        if new.any():
-            rows = Rows.of(self.inner.evaluate(problem, placements[new], seed, first=first))
-            self.table.fill(slots[new], rows)
-            failed = rows.outcome == Outcome.INFRASTRUCTURE
-        answer = self.table.read(slots)
-        if new.any() and failed.any():
-            self.table.retract(context, placements[new][failed])
+        with self.table.reading():
+            slots, new = self.table.slots(context, placements)
+            if new.any():
+                rows = Rows.of(self.inner.evaluate(problem, placements[new], seed, first=first))
+                self.table.fill(slots[new], rows)
+                self.table.retract(context, placements[new][rows.outcome == Outcome.INFRASTRUCTURE])
+            answer = self.table.read(slots)
         return measurements(problem.content_hash, placements, answer, seed, self.protocol, first)
 
 

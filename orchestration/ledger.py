@@ -129,6 +129,7 @@ class Ledger:
         if path.exists():
             number = next(n for n in range(1, 1_000_000) if not (self.folder / f"ledger.{n}.jsonl").exists())
             path.rename(self.folder / f"ledger.{number}.jsonl")
+        (self.folder / "tracking.json").unlink(missing_ok=True)
         shutil.rmtree(self.folder / TRIALS, ignore_errors=True)
 
     def _mend(self, path: Path) -> None:

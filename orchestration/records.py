@@ -144,7 +144,8 @@ class TrialResult:
 
 
 _CIRCUMSTANCES = (
-    "learner_seconds", "evaluation_seconds", "queue_seconds", "wall_seconds", "started_at", "resumed", "infrastructure", "traceback", "sweep",
+    "learner_seconds", "evaluation_seconds", "queue_seconds", "wall_seconds", "started_at", "resumed", "infrastructure", "traceback",
+    "sweep",
 )  # fmt: skip
 
 

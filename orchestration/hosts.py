@@ -1,0 +1,226 @@
+"""The reward service and its simulator hosts as Ray actors, and the client that trials hold. The rules of queueing belong
+to ``orchestration/service.py``."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from envs.errors import InputError
+from envs.measurement import Measurements
+from envs.problem import Problem
+from orchestration.cache import Rows
+from orchestration.evaluators import InfrastructureError, Request, build_evaluator
+from orchestration.service import Answer, Ask, Job, RewardService, ServiceError, failure
+from orchestration.trial import EvaluatorSpec, canonical
+
+INLINE_BYTES = 90_000
+"""Placements up to this size travel inside the call (Ray's own limit is 100 KiB); larger ones through the object store."""
+KEPT_PROBLEMS = 256
+"""Problems that a simulator keeps; the longest unused goes."""
+RECONNECT = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Seconds to wait before each further try when the service does not answer."""
+
+
+class UnknownProblemError(Exception):
+    """The problem's arrays have not been sent, or were dropped."""
+
+
+class SimulatorActor:
+    """A process that simulates."""
+
+    def __init__(self) -> None:
+        self.problems: OrderedDict[str, Problem] = OrderedDict()
+        self.evaluators: dict[str, Any] = {}
+
+    def load(self, problem: Problem) -> None:
+        """Keep a problem for later calls that name its hash."""
+        self.problems[problem.content_hash] = problem
+        if len(self.problems) > KEPT_PROBLEMS:
+            self.problems.popitem(last=False)
+
+    def measure(
+        self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool
+    ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float] | str:
+        """Rows, start, finish and the seconds it took; a sentence if the request cannot be served, "" for an unknown problem."""
+        problem = self.problems.get(problem_hash)
+        if problem is None:
+            return ""
+        self.problems.move_to_end(problem_hash)
+        begin = time.perf_counter()
+        try:
+            if evaluator not in self.evaluators:
+                self.evaluators[evaluator] = build_evaluator(EvaluatorSpec.from_json(json.loads(evaluator)))
+            m = self.evaluators[evaluator].evaluate(problem, placements, seed, first=first, trace=trace)
+        except InputError as error:
+            return str(error)
+        return Rows.of(m), m.start, m.finish, time.perf_counter() - begin
+
+
+class SimulatorHost:
+    """The service's end of a `SimulatorActor`."""
+
+    slots = 2
+    lease_seconds = None
+
+    def __init__(self, name: str, problems: dict[str, Any]) -> None:
+        self.name = name
+        self._problems = problems
+        self._start()
+
+    def _start(self) -> None:
+        options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": "SPREAD"}
+        self._actor = ray.remote(**options)(SimulatorActor).remote()
+        self._sent: set[str] = set()
+
+    async def restart(self) -> None:
+        """A new process in place of one that died or went wrong."""
+        ray.kill(self._actor, no_restart=True)
+        self._start()
+
+    async def measure(self, job: Job, placements: np.ndarray, reference: Any, token: int) -> Answer:
+        """See `orchestration.service.Host`; a simulator needs no lease, so it does not look at the token."""
+        ask = job.ask
+        for _ in range(2):
+            if ask.problem_hash not in self._sent:
+                self._actor.load.remote(self._problems[ask.problem_hash])
+                self._sent.add(ask.problem_hash)
+            data = placements if reference is None else reference
+            reply = await self._actor.measure.remote(ask.problem_hash, ask.evaluator, data, ask.seed, job.first, ask.trace)
+            if reply != "":
+                break
+            self._sent.discard(ask.problem_hash)
+        if isinstance(reply, str):
+            raise ServiceError(reply or f"problem {ask.problem_hash[:12]} could not be sent to {self.name}")
+        rows, start, finish, seconds = reply
+        return Answer(rows, start, finish, measuring_seconds=seconds)
+
+
+class ServiceActor:
+    """The reward service in its own process, in front of a pool of simulators."""
+
+    def __init__(self, simulators: int) -> None:
+        self.service = RewardService()
+        self.problems: dict[str, Any] = {}
+        self.service.add_hosts("simulator", [SimulatorHost(f"simulator-{i}", self.problems) for i in range(simulators)])
+
+    async def register(self, problem: Problem) -> None:
+        """Keep a problem, so that requests need only name its hash."""
+        if problem.content_hash not in self.problems:
+            self.problems[problem.content_hash] = ray.put(problem)
+
+    async def evaluate(self, ask: Ask) -> Answer | str:
+        """The answer; a sentence if the request cannot be served, "" if its problem must be registered first."""
+        if ask.problem_hash not in self.problems:
+            return ""
+        if ask.reference is not None:
+            ask = replace(ask, reference=ask.reference[0], placements=await ask.reference[0])
+        try:
+            return await self.service.evaluate(ask)
+        except ServiceError as error:
+            return str(error)
+
+    async def statistics(self) -> dict[str, Any]:
+        """See `RewardService.statistics`."""
+        return {**self.service.statistics(), "pid": os.getpid()}
+
+    async def keys(self) -> list[str]:
+        """What is served."""
+        return sorted(self.service.pools)
+
+
+def start_service(simulators: int) -> Any:
+    """The handle of a new service actor, which ends with this driver; Ray restarts it if its process dies."""
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 10_000}
+    return ray.remote(**options)(ServiceActor).remote(simulators)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    request: Request
+    ask: Ask
+
+
+class ServiceClient:
+    """The service with the face of an evaluator; several requests of one call are in flight together.
+
+    Raises:
+        InputError: at once if no host serves the evaluator's key, naming those that are served.
+        InfrastructureError: if the service does not come back.
+    """
+
+    def __init__(self, service: Any, spec: EvaluatorSpec, trial: str, priority: int = 0) -> None:
+        local = build_evaluator(spec)
+        self.protocol = local.protocol
+        self.deterministic = local.deterministic
+        self.queue_seconds = 0.0
+        self._service, self._key, self._trial, self._priority = service, spec.key, trial, priority
+        self._evaluator = canonical(spec.to_json())
+
+    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
+        """See `envs.measurement.Evaluator.evaluate`."""
+        return self.evaluate_many([Request(problem, placements, seed, first, trace)])[0]
+
+    def evaluate_many(self, requests: Sequence[Request]) -> list[Measurements]:
+        """Answers in order."""
+        sent = [_Sent(r, self._ask(r)) for r in requests]
+        answers: list[Answer | None] = [None] * len(sent)
+        pauses = iter(RECONNECT)
+        while missing := [i for i, a in enumerate(answers) if a is None]:
+            calls = [self._service.evaluate.remote(sent[i].ask) for i in missing]
+            silent = False
+            for i, call in zip(missing, calls, strict=True):
+                try:
+                    reply = ray.get(call)
+                except RayActorError:
+                    silent = True
+                    continue
+                except RayError:  # a value got lost on its way: like any failure of infrastructure
+                    reply = Answer(failure(len(sent[i].ask.placements) or len(sent[i].request.placements)))
+                if isinstance(reply, str):
+                    self._refused(reply, sent[i].request)
+                else:
+                    answers[i] = reply
+            if silent:
+                self._wait(pauses)
+        done = [a for a in answers if a is not None]
+        self.queue_seconds += max((a.queue_seconds for a in done), default=0.0)
+        return [self._measurements(s.request, a) for s, a in zip(sent, done, strict=True)]
+
+    def _ask(self, r: Request) -> Ask:
+        placements = np.ascontiguousarray(r.placements, dtype=np.int16)
+        reference = None
+        if placements.nbytes > INLINE_BYTES:
+            reference, placements = [ray.put(placements)], placements[:0]
+        return Ask(
+            self._trial, self._key, self._evaluator, self.protocol, self.deterministic, r.problem.content_hash, placements,
+            r.seed, r.first, r.trace, self._priority, reference,
+        )  # fmt: skip
+
+    def _refused(self, sentence: str, request: Request) -> None:
+        if sentence:
+            raise InputError(sentence)
+        self._service.register.remote(request.problem)
+
+    def _wait(self, pauses: Any) -> None:
+        pause = next(pauses, None)
+        if pause is None:
+            raise InfrastructureError(f"the reward service did not answer for {sum(RECONNECT):.0f} s")
+        time.sleep(pause)
+
+    def _measurements(self, request: Request, a: Answer) -> Measurements:
+        rows = a.rows
+        return Measurements(
+            problem_hash=request.problem.content_hash, placements=np.asarray(request.placements), outcome=rows.outcome,
+            seconds=rows.seconds, objective=rows.objective, seed=request.seed, protocol=self.protocol, host=rows.host,
+            first=request.first, start=a.start, finish=a.finish, samples=rows.samples, notes=rows.notes,
+        )  # fmt: skip

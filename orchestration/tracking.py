@@ -1,0 +1,463 @@
+"""Tracking: the one writer to MLflow. It follows the sweep's ledger, so trials never wait for it and nothing is lost while a
+server is down: what has not been sent is still in the ledger. What is reported in tables and plots does not belong here.
+
+A parent run a sweep, a child run a trial (tag ``mlflow.parentRunId``); flat tags carry the meaning, so that runs can be
+filtered without the nesting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import threading
+import time
+import traceback
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orchestration
+from envs.errors import InputError, nearest
+from orchestration.ledger import LEDGER, parse
+from orchestration.records import TrialResult
+from orchestration.trial import Trial
+
+T = TypeVar("T")
+
+SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
+PACKAGES = ("placewright", "numpy", "numba", "torch", "openvino", "ortools", "pymetis", "ray", "mlflow", "optuna")
+CURVE_POINTS = 60
+"""Points of a search curve that are sent; the ledger keeps more."""
+BATCH_METRICS, BATCH_PARAMS = 1000, 100
+"""MLflow's own limits for one call."""
+POLL_SECONDS = 0.1
+RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
+"""Pauses while a server is down; the last one repeats."""
+STATE = "tracking.json"
+
+
+@dataclass(frozen=True)
+class TrackingSpec:
+    """Where a sweep is tracked, and what its parent run carries."""
+
+    uri: str
+    folder: str
+    """The sweep's directory, with its ledger."""
+    sweep: str
+    """Name of the sweep; also of the experiment."""
+    artifacts: str | None = None
+    """Where artifacts of a database store lie; None lets the server decide."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+def default_uri(output: Path) -> str:
+    """SQLite in the output directory."""
+    return f"sqlite:///{(output / 'mlflow.db').resolve()}"
+
+
+def check_uri(uri: str) -> None:
+    """Look at a tracking URI before anything starts.
+
+    Raises:
+        InputError: if it is malformed, its folder cannot be written, or its server does not answer.
+    """
+    parts = urllib.parse.urlsplit(uri)
+    scheme = parts.scheme.split("+")[0]
+    if scheme not in SCHEMES:
+        raise InputError(
+            f"tracking URI {uri!r} does not begin with a known scheme{nearest(scheme, SCHEMES)}; "
+            "give e.g. sqlite:///runs/mlflow.db or http://localhost:5000"
+        )
+    if scheme == "sqlite":
+        if not uri.startswith("sqlite:///") or len(uri) <= len("sqlite:///"):
+            raise InputError(f"tracking URI {uri!r} names no file; write sqlite:///folder/mlflow.db")
+        folder = Path(uri.removeprefix("sqlite:///")).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"tracking URI {uri!r} lies in a folder that cannot be made ({error.strerror}); choose another") from None
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"tracking URI {uri!r} lies in a folder that cannot be written; choose another")
+    elif scheme in ("http", "https"):
+        _check_server(uri, parts)
+    elif not parts.hostname and not parts.query and not parts.path:
+        raise InputError(f"tracking URI {uri!r} names no host; write {scheme}://user:password@host/database")
+
+
+def _check_server(uri: str, parts: urllib.parse.SplitResult) -> None:
+    try:
+        if not parts.hostname or (parts.port is not None and parts.port == 0):
+            raise InputError(f"tracking URI {uri!r} names no host; write {parts.scheme}://host:5000")
+    except ValueError:
+        raise InputError(f"tracking URI {uri!r} has an impossible port; write {parts.scheme}://host:5000") from None
+    try:
+        with urllib.request.urlopen(uri.rstrip("/") + "/health", timeout=10):
+            pass
+    except urllib.error.HTTPError as error:
+        if error.code == 403:
+            raise InputError(f"tracking server {uri!r} refuses this host name; start it with --allowed-hosts {parts.netloc}") from None
+        # any other answer, such as a request to log in, comes from a server that is there
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise InputError(f"tracking server {uri!r} does not answer ({reason}); start it or choose another --tracking") from None
+
+
+def source_tags() -> dict[str, str]:
+    """Git commit and dirty state of the code, if it runs from a repository."""
+    root = Path(orchestration.__file__).parent.parent
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "HEAD")
+    if commit is None or not (root / ".git").exists():
+        return {}
+    return {"mlflow.source.git.commit": commit, "git_commit": commit, "git_dirty": str(bool(git("status", "--porcelain"))).lower()}
+
+
+def package_versions() -> dict[str, str]:
+    """``version.NAME`` of the packages that results depend on."""
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[f"version.{name}"] = version(name)
+    return found
+
+
+def quiet_environment() -> None:
+    """Settings that MLflow reads when it is imported or calls a server. A run id from outside would replace the parent."""
+    os.environ.pop("MLFLOW_RUN_ID", None)
+    for key, value in {
+        "MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    }.items():  # fmt: skip
+        os.environ.setdefault(key, value)
+
+
+class Tracker:
+    """Follows one sweep's ledger into MLflow from a thread of its own.
+
+    `begin` opens the store (and is the only one to create or migrate it), `live` shows a trial that is still running,
+    `drain` waits until all of the ledger has been sent, `end` closes the parent run.
+    """
+
+    def __init__(self, spec: TrackingSpec) -> None:
+        self.spec = spec
+        self.error: str | None = None
+        self._folder = Path(spec.folder)
+        self._offset = 0
+        self._sent: set[tuple[str, int]] = set()
+        self._open: dict[str, tuple[str, int]] = {}
+        self._live: queue.SimpleQueue[tuple[Trial, dict[str, Any]]] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> str:
+        """Open the store, close what an earlier run left open, start following; returns the parent run's id.
+
+        Raises:
+            InputError: if the store cannot be opened.
+        """
+        quiet_environment()
+        import logging
+
+        import mlflow
+        from sqlalchemy.exc import SQLAlchemyError
+
+        logging.getLogger("mlflow").setLevel(logging.ERROR)
+        logging.getLogger("alembic").setLevel(logging.ERROR)
+        if self.spec.uri.startswith("sqlite"):
+            _fast_sqlite()
+        try:
+            self._client = mlflow.MlflowClient(self.spec.uri)
+            self._experiment = self._experiment_id()
+            self._parent = self._open_parent()
+            self._close_orphans()
+        except (mlflow.MlflowException, SQLAlchemyError, OSError, ImportError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(
+                f"tracking store {self.spec.uri!r} cannot be opened ({reason}); repair it or choose another --tracking"
+            ) from error
+        self._thread = threading.Thread(target=self._follow, name="tracker", daemon=True)
+        self._thread.start()
+        return self._parent
+
+    def _experiment_id(self) -> str:
+        found = self._client.get_experiment_by_name(self.spec.sweep)
+        if found is None:
+            return self._client.create_experiment(self.spec.sweep, artifact_location=self.spec.artifacts)
+        if found.lifecycle_stage == "deleted":
+            self._client.restore_experiment(found.experiment_id)
+        return found.experiment_id
+
+    def _open_parent(self) -> str:
+        """The parent run of an earlier run in this directory, or a new one."""
+        import mlflow
+
+        path = self._folder / STATE
+        tags = {"sweep": self.spec.sweep, "kind": "sweep", "mlflow.runName": self.spec.sweep, **self.spec.tags}
+        with contextlib.suppress(OSError, ValueError, KeyError, mlflow.MlflowException):
+            state = json.loads(path.read_text())
+            if state["uri"] == self.spec.uri:
+                run = self._client.get_run(state["parent"])
+                if run.info.lifecycle_stage == "active" and state["offset"] <= (self._folder / LEDGER).stat().st_size:
+                    self._client.update_run(state["parent"], status="RUNNING")
+                    self._offset = state["offset"]
+                    return state["parent"]
+        run = self._client.create_run(self._experiment, tags=tags)
+        self._log(run.info.run_id, [], {**package_versions(), **self.spec.params})
+        self._parent = run.info.run_id
+        self._save_state()
+        return self._parent
+
+    def _save_state(self) -> None:
+        path = self._folder / STATE
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps({"uri": self.spec.uri, "parent": self._parent, "offset": self._offset}))
+        part.replace(path)
+
+    def _close_orphans(self) -> None:
+        """End the runs that a killed driver left open; find those that it closed without noting it."""
+        where = f"tags.`mlflow.parentRunId` = '{self._parent}'"
+        for run in self._search(f"{where} and attributes.status = 'RUNNING'"):
+            self._client.set_tag(run.info.run_id, "status", "interrupted")
+            self._client.set_terminated(run.info.run_id, "KILLED")
+        for run in self._search(where, newest=100):
+            if run.info.status != "KILLED":
+                self._sent.add((run.data.tags.get("trial", ""), int(run.data.tags.get("ledger", -1))))
+
+    def _search(self, where: str, newest: int | None = None) -> list[Any]:
+        found: list[Any] = []
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [self._experiment], where, max_results=newest or 1000, order_by=["attributes.start_time DESC"], page_token=token
+            )
+            found += page
+            token = page.token
+            if not token or newest:
+                return found
+
+    def live(self, trial: Trial, snapshot: dict[str, Any]) -> None:
+        """Show how a running trial gets on: ``evaluations``, ``wall_seconds`` and ``best`` by metric name."""
+        self._live.put((trial, snapshot))
+
+    def drain(self, timeout: float) -> bool:
+        """Wait until the ledger as it is now has been sent; False if that takes longer than ``timeout`` seconds."""
+        path = self._folder / LEDGER
+        size = path.stat().st_size if path.exists() else 0
+        deadline = time.monotonic() + timeout
+        while self._offset < size:
+            if time.monotonic() > deadline or self._thread is None or not self._thread.is_alive():
+                return False
+            time.sleep(0.02)
+        return True
+
+    def end(self, status: str, artifacts: Sequence[str] = (), timeout: float = 600.0) -> str | None:
+        """Send the rest and the artifacts, close what is open; a sentence if not all could be sent."""
+        complete = self.drain(timeout)
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+        if not complete:
+            reason = (self.error or "it is slow").strip().splitlines()[-1]
+            return f"tracking is behind ({reason}); the ledger keeps what is missing and running the sweep again sends it"
+        import mlflow
+
+        try:
+            for artifact in artifacts:
+                path = Path(artifact)
+                sub = path.parent.relative_to(self._folder) if path.is_relative_to(self._folder) else Path()
+                if path.exists():
+                    self._client.log_artifact(self._parent, str(path), None if sub == Path() else str(sub))
+            for run_id, _ in self._open.values():
+                self._client.set_terminated(run_id, "KILLED")
+            self._client.set_terminated(self._parent, status)
+        except (mlflow.MlflowException, OSError) as error:
+            return f"artifacts could not be sent ({str(error).strip().splitlines()[0]}); running the sweep again sends them"
+        return None
+
+    def _follow(self) -> None:
+        """The thread: ledger lines in order, live reports in between; a failure is tried again until it works."""
+        path = self._folder / LEDGER
+        while not self._stop.is_set():
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    trial, snapshot = self._live.get_nowait()
+                    with contextlib.suppress(Exception):  # a lost glimpse of a running trial is no loss
+                        self._show(trial, snapshot)
+            worked = False
+            if path.exists():
+                with path.open("rb") as file:
+                    file.seek(self._offset)
+                    for raw in file:
+                        if not raw.endswith(b"\n") or self._stop.is_set():
+                            break
+                        self._persist(raw)
+                        worked = True
+            if not worked:
+                self._stop.wait(POLL_SECONDS)
+
+    def _persist(self, raw: bytes) -> None:
+        """Send one line, however long the store is away."""
+        trial, result = parse(raw)
+        pauses = 0
+        while not self._stop.is_set():
+            try:
+                if (result.trial, self._offset) not in self._sent:
+                    self._send(trial, result)
+                self.error = None
+                break
+            except Exception:  # a store fails in many ways: full disk, restart, network; only time tells
+                self.error = traceback.format_exc()
+                self._stop.wait(RETRY_SECONDS[min(pauses, len(RETRY_SECONDS) - 1)])
+                pauses += 1
+        else:
+            return
+        self._offset += len(raw)
+        self._save_state()
+
+    def _show(self, trial: Trial, snapshot: dict[str, Any]) -> None:
+        run_id, step = self._run(trial, time.time() - snapshot["wall_seconds"])
+        now, evaluations = int(time.time() * 1000), int(snapshot["evaluations"])
+        if evaluations <= step:
+            return
+        values = {**snapshot["best"], "evaluations": evaluations, "wall_seconds": snapshot["wall_seconds"]}
+        self._log(run_id, [(key, float(value), now, evaluations) for key, value in values.items()], {})
+        self._open[trial.content_hash] = (run_id, evaluations)
+
+    def _run(self, trial: Trial, started_at: float) -> tuple[str, int]:
+        """The trial's open run and the last step it shows, made if need be."""
+        key = trial.content_hash
+        if key not in self._open:
+            tags = trial_tags(trial, self.spec.sweep)
+            tags["mlflow.parentRunId"] = self._parent
+            tags.update({k: v for k, v in self.spec.tags.items() if k.startswith(("git_", "mlflow.source"))})
+            run = self._client.create_run(self._experiment, start_time=int(started_at * 1000) or None, tags=tags)
+            self._open[key] = (run.info.run_id, -1)
+        return self._open[key]
+
+    def _send(self, trial: Trial, result: TrialResult) -> None:
+        run_id, step = self._run(trial, result.started_at)
+        metrics = [m for m in result_metrics(result) if m[3] > step or (m[0] not in _CURVES and not m[0].startswith("best_"))]
+        tags = {"status": result.status, "ledger": str(self._offset)}
+        self._log(run_id, metrics, trial_params(trial), tags)
+        if result.traceback:
+            self._client.log_text(run_id, result.traceback, "traceback.txt")
+        ended = int((result.started_at + result.wall_seconds) * 1000) or None
+        self._client.set_terminated(run_id, "FAILED" if result.status == "failed" else "FINISHED", ended)
+        del self._open[trial.content_hash]
+
+    def _log(
+        self, run_id: str, metrics: Sequence[tuple[str, float, int, int]], params: Mapping[str, str], tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Everything in as few calls as MLflow's limits allow."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        left = [Param(k, v) for k, v in params.items()]
+        points = [Metric(*m) for m in metrics]
+        labels = [RunTag(k, v) for k, v in (tags or {}).items()]
+        while left or points or labels:
+            now = min(len(points), BATCH_METRICS - BATCH_PARAMS)
+            self._client.log_batch(run_id, metrics=points[:now], params=left[:BATCH_PARAMS], tags=labels)
+            points, left, labels = points[now:], left[BATCH_PARAMS:], []
+
+
+_CURVES = ("evaluations", "wall_seconds")
+
+
+def trial_tags(trial: Trial, sweep: str) -> dict[str, str]:
+    """The flat tags of a child run."""
+    graphs = sorted({p.graph_label for p in trial.problems})
+    networks = sorted({p.network_label for p in trial.problems})
+    return {
+        "sweep": sweep, "method": trial.label, "graph": ", ".join(graphs)[:5000], "network": ", ".join(networks)[:5000],
+        "seed": str(trial.seed), "stage": trial.stage, "trial": trial.content_hash, "kind": trial.kind,
+        "mlflow.runName": f"{trial.label} {trial.problem_label} seed {trial.seed}"[:250],
+    }  # fmt: skip
+
+
+def trial_params(trial: Trial) -> dict[str, str]:
+    """Parameters of a child run: the configuration, flat, and what else defines the trial."""
+    params = {
+        "method": trial.method, "evaluator": trial.evaluator.key, "budget.evaluations": trial.budget.evaluations,
+        "budget.seconds": trial.budget.seconds, "batch": trial.batch, "seed": trial.seed,
+    }  # fmt: skip
+    params.update({f"evaluator.{k}": v for k, v in trial.evaluator.options.items()})
+    _flatten("config", trial.config, params)
+    return {_name(k): str(v)[:6000] for k, v in params.items() if v is not None}
+
+
+def _flatten(prefix: str, value: Any, into: dict[str, Any]) -> None:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _flatten(f"{prefix}.{key}", inner, into)
+    else:
+        into[prefix] = value
+
+
+def _name(text: str) -> str:
+    """``text`` with only the characters that MLflow takes in names."""
+    return "".join(c if c.isalnum() or c in "_-. /:" else "_" for c in text)[:250]
+
+
+def result_metrics(result: TrialResult) -> list[tuple[str, float, int, int]]:
+    """(name, value, time in ms, step) of everything a trial reached; the step counts evaluations."""
+    base = int(result.started_at * 1000)
+    rows: list[tuple[str, float, int, int]] = []
+    one = len(result.problems) == 1
+    for problem in result.problems:
+        key = f"best_{problem.objective_name}" if one else _name(f"best_{problem.objective_name}/{problem.name}")
+        for point in thinned(problem.curve):
+            now = base + int(point.wall_seconds * 1000)
+            rows.append((key, point.best, now, point.evaluations))
+            if one:
+                rows.append(("evaluations", float(point.evaluations), now, point.evaluations))
+                rows.append(("wall_seconds", point.wall_seconds, now, point.evaluations))
+    last, step = base + int(result.wall_seconds * 1000), result.evaluations
+    final: dict[str, float] = {
+        "evaluations": result.evaluations, "wall_seconds": result.wall_seconds, "learner_seconds": result.learner_seconds,
+        "evaluation_seconds": result.evaluation_seconds, "queue_seconds": result.queue_seconds,
+    }  # fmt: skip
+    if result.objective is not None and not one:
+        final["best_mean"] = result.objective
+    final.update({_name(f"outcome/{k}"): n for k, n in result.outcomes.items()})
+    final.update({_name(f"report/{k}"): v for k, v in result.report.items()})
+    seen = {(name, at) for name, _, _, at in rows}
+    return rows + [(k, float(v), last, step) for k, v in final.items() if (k, step) not in seen]
+
+
+def thinned(curve: Sequence[T]) -> Sequence[T]:
+    """At most `CURVE_POINTS` points, the first and the last among them."""
+    if len(curve) <= CURVE_POINTS:
+        return curve
+    step = (len(curve) - 1) / (CURVE_POINTS - 1)
+    return [curve[round(i * step)] for i in range(CURVE_POINTS)]
+
+
+def _fast_sqlite() -> None:
+    """One writer needs no rollback journal: write-ahead logging halves the time a run takes, and readers are not locked out."""
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    def settings(connection: Any, _record: Any) -> None:
+        if type(connection).__module__.startswith("sqlite3"):
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+
+    if not getattr(_fast_sqlite, "done", False):
+        event.listen(Engine, "connect", settings)
+        _fast_sqlite.done = True  # type: ignore[attr-defined]
