@@ -1,0 +1,104 @@
+"""The command ``placewright``: finds the commands beside this file, runs one, and turns errors into one readable line.
+
+A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int | None``; importing it must be cheap, so its work is
+imported inside ``run``. The name of the command is the module's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import orchestration.cli as commands
+from envs.errors import InputError, nearest
+
+OK, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 130
+DEBUG = "PLACEWRIGHT_DEBUG"
+"""Environment variable; if set, errors come with their traceback."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the line and end with code 2."""
+        if "invalid choice" in message and self._subparsers is not None and self.prog == "placewright":
+            word = message.split("invalid choice: ")[1].split(" (", maxsplit=1)[0].strip("'")
+            message = f"unknown command {word!r}{nearest(word, command_names())}"
+        self.exit(WRONG_INPUT, f"placewright: {message}; see {self.prog} --help\n")
+
+
+def command_names() -> list[str]:
+    """Every command, by listing the modules of this package."""
+    return sorted(m.name for m in pkgutil.iter_modules(commands.__path__) if m.name != "main")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    parser = Parser(
+        prog="placewright",
+        description="Run, track and compare device-placement methods.",
+        epilog="Begin with: placewright run sweeps/quickstart.yaml",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name in command_names():
+        module = importlib.import_module(f"orchestration.cli.{name}")
+        module.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code (0 done, 1 something failed, 2 wrong input, 130 stopped by Ctrl-C)."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    if args.version:
+        from importlib.metadata import version
+
+        print(version("placewright"))
+        return OK
+    if args.command is None:
+        parser.print_help()
+        return OK
+    try:
+        code = importlib.import_module(f"orchestration.cli.{args.command}").run(args)
+        sys.stdout.flush()
+        return code or OK
+    except KeyboardInterrupt:
+        _say("stopped")
+        return STOPPED
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`); Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except InputError as error:
+        return _fail(error, WRONG_INPUT)
+    except Exception as error:
+        return _fail(error, FAILED)
+
+
+def _fail(error: Exception, code: int) -> int:
+    if os.environ.get(DEBUG):
+        import traceback
+
+        traceback.print_exc()
+    if isinstance(error, InputError):
+        for line in str(error).splitlines():
+            _say(line)
+    else:
+        first = (str(error).splitlines() or [""])[0]
+        _say(f"{type(error).__name__}: {first} (unexpected; {DEBUG}=1 shows where, please report it)")
+    return code
+
+
+def _say(line: str) -> None:
+    print(f"placewright: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""``placewright plan``: what a sweep will run, and how long that takes at the rates of earlier runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("plan", help="print stages, trials, evaluations and hours without running anything")
+    parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep definition")
+    parser.add_argument("--rates", type=Path, metavar="RATES.json", help="seconds an evaluation; by default those of the runs in --runs")
+    parser.add_argument("--runs", type=Path, default=Path(".placewright"), metavar="FOLDER", help="where earlier runs are (.placewright)")
+    parser.add_argument("--save-rates", type=Path, metavar="RATES.json", help="also write the rates that were used")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="text (default) or json")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan."""
+    import json
+
+    from orchestration.definition.sweep import load_sweep
+    from orchestration.plan import Rates, make_plan, render
+
+    sweep = load_sweep(args.sweep)
+    rates = Rates.from_file(args.rates) if args.rates is not None else Rates.from_runs(args.runs)
+    plan = make_plan(sweep, rates)
+    print(json.dumps(plan.to_json(), indent=1) if args.format == "json" else render(plan))
+    if args.save_rates is not None:
+        rates.to_file(args.save_rates)
+    return 0

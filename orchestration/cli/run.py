@@ -1,0 +1,36 @@
+"""``placewright run``: check a sweep, say what it will do, do it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("run", help="run a sweep; run it again to go on where it stopped")
+    parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep definition")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--address", metavar="ADDRESS", help="Ray cluster to run on (auto finds a running one); by default one is started here"
+    )
+    where.add_argument("--local", action="store_true", help="run the trials one after another in this process, without Ray")
+    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server; by default a SQLite file in the output folder")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the ledger, checkpoints and reports")
+    parser.add_argument("--fresh", action="store_true", help="run everything anew, even trials that are finished")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the sweep; 1 if trials failed."""
+    from orchestration.definition.sweep import load_sweep
+    from orchestration.plan import Rates, make_plan, render
+
+    sweep = load_sweep(args.sweep)
+    sweep.check_problems()
+    print(render(make_plan(sweep, Rates.from_runs(Path(".placewright")))), flush=True)
+
+    from orchestration.driver import run_sweep
+
+    result = run_sweep(sweep, address=args.address, tracking_uri=args.tracking_uri, local=args.local, fresh=args.fresh, output=args.output)
+    return 1 if result.failed else 0
