@@ -198,6 +198,19 @@ def on_grid(evaluations: np.ndarray, best: np.ndarray, grid: np.ndarray) -> np.n
     return np.where(position >= 0, best[np.maximum(position, 0)] if len(best) else np.inf, np.inf)
 
 
+def iqm_curve(
+    curves: np.ndarray, strata: np.ndarray, seed: int = 0, replicates: int = 300, level: float = LEVEL
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pointwise IQM over runs of normalised curves ``[N, T]`` with its stratified-bootstrap interval: three of ``[T]``."""
+    value = iqm(curves.T)
+    if not can_resample(strata):
+        return value, np.full_like(value, np.nan), np.full_like(value, np.nan)
+    drawn = resample(strata, np.random.default_rng(seed), replicates)
+    step = max(1, _CHUNK // curves.size)
+    parts = [iqm(np.moveaxis(curves[drawn[i : i + step]], 1, -1)) for i in range(0, replicates, step)]
+    return value, *_percentile(np.concatenate(parts), level)
+
+
 def curve_band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Median and range over the runs of one problem, ``[S, T]`` to three of ``[T]``; runs without a value yet are +inf.
 

@@ -112,9 +112,7 @@ def draw(problem: Problem, placement: np.ndarray, stem: Path, title: str = "") -
     return save(figure, stem)
 
 
-def _edges(
-    axes: Axes, edges: np.ndarray, placement: np.ndarray, x: np.ndarray, y: np.ndarray, band: np.ndarray, radius: float
-) -> None:
+def _edges(axes: Axes, edges: np.ndarray, placement: np.ndarray, x: np.ndarray, y: np.ndarray, band: np.ndarray, radius: float) -> None:
     """Edges on one device faint, edges between devices dark, and those that go on in another line fainter still."""
     from matplotlib.collections import LineCollection
 
@@ -153,7 +151,15 @@ def _labels(axes: Axes, graph: ComputationGraph, x: np.ndarray, y: np.ndarray, r
     for i in range(graph.n_nodes):
         name = graph.names[i] if len(graph.names[i]) <= 12 else graph.names[i][:11] + "…"
         axes.annotate(
-            name, (x[i], y[i]), xytext=(0, -radius - 2), textcoords="offset points", ha="center", va="top", fontsize=size, color=INK, zorder=3
+            name,
+            (x[i], y[i]),
+            xytext=(0, -radius - 2),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=size,
+            color=INK,
+            zorder=3,
         )
 
 
@@ -167,6 +173,6 @@ def _legend(axes: Axes, names: Sequence[str], counts: np.ndarray) -> None:
     ]
     handles.append(Line2D([], [], color=INK, linewidth=1.6, label="between devices"))
     axes.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(-0.005, 1.0), ncols=min(len(handles), 13), frameon=False, fontsize=9, labelcolor=INK,
-        handletextpad=0.4, columnspacing=1.4, borderaxespad=0.2,
+        handles=handles, loc="lower left", bbox_to_anchor=(-0.005, 1.0), ncols=min(len(handles), 13), frameon=False, fontsize=9, 
+        labelcolor=INK, handletextpad=0.4, columnspacing=1.4, borderaxespad=0.2,
     )  # fmt: skip

@@ -15,7 +15,20 @@ if TYPE_CHECKING:
 INK, SOFT, GRID = "#1f2430", "#6b7280", "#e5e7eb"
 PALETTE = ("#332288", "#cc6677", "#117733", "#88ccee", "#882255", "#999933", "#44aa99", "#aa4499", "#ddcc77")
 """Paul Tol's muted scheme, distinct under the common kinds of colour blindness; ordered so that neighbours differ most."""
-DEVICES = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#e08214", "#332288", "#8c510a", "#80cdc1", "#999999", "#000000")
+DEVICES = (
+    "#4477aa",
+    "#ee6677",
+    "#228833",
+    "#ccbb44",
+    "#66ccee",
+    "#aa3377",
+    "#e08214",
+    "#332288",
+    "#8c510a",
+    "#80cdc1",
+    "#999999",
+    "#000000",
+)
 """Paul Tol's bright scheme, filled up with hues that differ from it in lightness too, for devices."""
 DASHES: tuple[object, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = "osD^vPX*<>hp"

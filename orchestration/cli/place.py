@@ -1,0 +1,90 @@
+"""``placewright place``: place one model on one network and show what that gains over every single device."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("place", help="place a model of yours on the devices you have")
+    parser.add_argument("model", metavar="MODEL", help="an .onnx, OpenVINO .xml or placewright .json file, or a known model's name")
+    parser.add_argument("--network", metavar="NETWORK", help="known network or .json file; not needed if MODEL is a whole problem")
+    parser.add_argument("--method", default="local-search", metavar="NAME", help="how to search (local-search); see placewright methods")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="a setting of the method; may be repeated"
+    )
+    parser.add_argument("--budget", type=int, default=2000, metavar="N", help="placements to evaluate (2000)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search (0)")
+    parser.add_argument("--costs", metavar="MODEL", help="linear, roofline or profiled; by default roofline, or a .json file's own")
+    parser.add_argument("--objective", choices=("makespan", "energy"), help="what to minimise (makespan)")
+    parser.add_argument("--output", type=Path, default=Path("placed"), metavar="FOLDER", help="where the files go (placed/)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Search, compare, draw."""
+    from orchestration.place import place, problem_spec, summary, write
+
+    spec = problem_spec(args.model, args.network, args.costs, args.objective)
+    settings = dict(_setting(text) for text in args.settings)
+    with _Bar(args.budget) as bar:
+        placed = place(spec, args.method, settings, args.budget, args.seed, bar)
+    placed = write(placed, args.output)
+    print(summary(placed), end="")
+    what = {".html": "timeline (open in a browser)", ".trace.json": "timeline for ui.perfetto.dev", ".png": "picture of the graph"}
+    what |= {".svg": "the same as vectors", ".placement.json": "placement (repeat with placewright simulate)"}
+    for path in placed.files:
+        print(f"{path}  {next(text for end, text in what.items() if path.name.endswith(end))}")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """``key=value`` with the value read as YAML reads it."""
+    import yaml
+
+    from envs.errors import InputError
+
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InputError(f"--set {text!r} is not KEY=VALUE; write for example --set restarts=4")
+    try:
+        return key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise InputError(f"--set {text!r}: {value!r} is no value; put it in quotes") from None
+
+
+class _Bar:
+    """A progress bar on standard error, if that is a terminal."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.progress: Any = None
+
+    def __enter__(self) -> Callable[[int, float], None] | None:
+        if not sys.stderr.isatty():
+            return None
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("searching"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("best {task.fields[best]} s or J"),
+        )
+        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.progress.start()
+        task = self.progress.add_task("", total=self.budget, best="–")
+
+        def tell(evaluations: int, best: float) -> None:
+            self.progress.update(task, completed=evaluations, best=f"{best:.4g}" if best < float("inf") else "–")
+
+        return tell
+
+    def __exit__(self, *_: object) -> None:
+        if self.progress is not None:
+            self.progress.stop()

@@ -1,0 +1,53 @@
+"""``placewright report``: the leaderboard, tests and results per problem of a sweep that has run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("report", help="compare the methods of a sweep that has run")
+    parser.add_argument("sweep", metavar="SWEEP", help="its name, its folder or its YAML file")
+    parser.add_argument("--format", choices=("table", "json", "csv", "latex", "markdown"), default="table", help="table (default), json, …")
+    parser.add_argument("--baseline", metavar="METHOD", help="what the others are tested against; by default the leader")
+    parser.add_argument("--runs", action="store_true", help="one line of CSV a run instead of a summary")
+    parser.add_argument("--no-times", action="store_true", help="leave out wall times: equal studies then print equal bytes")
+    parser.add_argument("--write", action="store_true", help="also write tables, plots and best placements into the sweep's folder")
+    parser.add_argument("--home", type=Path, default=Path(".placewright"), metavar="FOLDER", help="where sweeps are (.placewright)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the report."""
+    from orchestration.report import tables
+    from orchestration.report.comparison import compare
+    from orchestration.report.finish import finish_sweep
+    from orchestration.report.formats import delimited
+    from orchestration.report.load import load_sweep_record, sweep_folder
+
+    folder = sweep_folder(args.sweep, args.home)
+    record = load_sweep_record(folder)
+    comparison = compare(record.collection, args.baseline or record.known_baseline)
+    if args.runs:
+        print(delimited(tables.runs_table(comparison)), end="")
+    else:
+        print(
+            tables.render(comparison, args.format, record.name, times=not args.no_times, width=_width(), colour=sys.stdout.isatty()), end=""
+        )
+    notes = record.notes
+    if args.write:
+        finished = finish_sweep(folder)
+        notes = finished.notes
+        print(f"{len(finished.files)} files written to {folder}", file=sys.stderr)
+    for note in notes:
+        print(f"placewright: {note}", file=sys.stderr)
+
+
+def _width() -> int | None:
+    """Columns of the terminal; None (as wide as needed) where the output goes elsewhere."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

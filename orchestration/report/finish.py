@@ -1,0 +1,118 @@
+"""The end of a sweep: leaderboard, plots and best placements as files in its directory. Nothing is run or tracked here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection as AnyCollection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from envs.errors import InputError
+from orchestration.report import tables
+from orchestration.report.comparison import Comparison, compare
+from orchestration.report.formats import delimited
+from orchestration.report.load import SweepRecord, load_sweep_record
+from orchestration.report.runs import ProblemInfo, Run
+
+PLACEMENTS_UP_TO = 12
+"""Problems whose best placement is drawn; the JSON of the best placement is written for all."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What `finish_sweep` made."""
+
+    comparison: Comparison
+    files: tuple[Path, ...]
+    """Everything written, all under the sweep's directory."""
+    notes: tuple[str, ...] = ()
+    """What could not be drawn, a sentence each."""
+
+    def text(self, width: int | None = None, colour: bool = False) -> str:
+        """The tables for the terminal."""
+        return tables.render(self.comparison, "table", width=width, colour=colour)
+
+
+def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> Finished:
+    """Write the report of everything that ended in ``sweep_dir``.
+
+    ``leaderboard.json``, ``.md``, ``.tex`` (with wall times), ``leaderboard.csv`` and ``runs.csv`` (full precision and no
+    times, so that equal studies leave equal bytes), ``plots/``, and ``placements/`` with the best placement of each
+    problem: JSON to replay, timeline as HTML and Chrome trace, picture of the graph.
+
+    Args:
+        trials: content hashes of the trials that count; all that ended if None.
+
+    Raises:
+        InputError: if no trial has ended there.
+    """
+    record = load_sweep_record(Path(sweep_dir), trials)
+    comparison = compare(record.collection, record.known_baseline)
+    files = [*_write_tables(record, comparison), *_write_plots(record, comparison)]
+    notes = list(record.notes)
+    for number, info in enumerate(p for p in comparison.problems if np.isfinite(p.best)):
+        written, note = _write_best(record, info, draw=number < PLACEMENTS_UP_TO)
+        files += written
+        notes += note
+    return Finished(comparison, tuple(files), tuple(notes))
+
+
+def _write_tables(record: SweepRecord, comparison: Comparison) -> list[Path]:
+    contents = {
+        "leaderboard.json": tables.render(comparison, "json", record.name),
+        "leaderboard.md": tables.render(comparison, "markdown", record.name),
+        "leaderboard.tex": tables.render(comparison, "latex", record.name),
+        "leaderboard.csv": tables.render(comparison, "csv", record.name),
+        "runs.csv": delimited(tables.runs_table(comparison)),
+    }
+    for name, text in contents.items():
+        (record.folder / name).write_text(text, encoding="utf-8")
+    return [record.folder / name for name in contents]
+
+
+def _write_plots(record: SweepRecord, comparison: Comparison) -> list[Path]:
+    from orchestration.plots.comparison import makespan_per_method, performance_profile
+    from orchestration.plots.curves import search_curves
+
+    if not any(np.isfinite(p.best) for p in comparison.problems):
+        return []
+    plots = record.folder / "plots"
+    return [
+        *makespan_per_method(comparison, plots / "makespan"),
+        *performance_profile(comparison, plots / "profile"),
+        *search_curves(comparison, plots / "search-curves"),
+    ]
+
+
+def best_run(record: SweepRecord, info: ProblemInfo) -> Run:
+    """The best run of a problem; of equal ones the first by method, stage and seed."""
+    runs = (r for r in record.collection.runs if r.problem == info.key and r.placement is not None)
+    return min(runs, key=lambda r: (r.objective, r.method, r.stage, r.seed, r.trial))
+
+
+def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool) -> tuple[list[Path], list[str]]:
+    """Files of a problem's best placement, and what went wrong with them."""
+    from envs.formats import dump_problem, save
+    from orchestration.plots import placed_graph, schedule, timeline
+
+    run = best_run(record, info)
+    folder, stem = record.folder / "placements", re.sub(r"[^\w.-]+", "-", info.name)
+    folder.mkdir(exist_ok=True)
+    try:
+        problem = record.specs[info.problem_hash].load()
+        placement = np.array(run.placement, dtype=np.int16)
+        files = [folder / f"{stem}.json"]
+        save(dump_problem(problem, placement[None, :]), files[0])
+        if draw:
+            scale, unit = info.scale
+            title = f"{info.name}: {tables.significant(info.best * scale)} {unit} by {run.method}, seed {run.seed}"
+            files += placed_graph.draw(problem, placement, folder / f"{stem}.graph", title)
+            plan = schedule.simulate(problem, placement)
+            bound = info.bound if info.objective_name == "makespan" else None
+            files.append(timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound))
+            files.append(timeline.write_trace(plan, folder / f"{stem}.trace.json", title))
+    except InputError as error:
+        return [], [f"the best placement of {info.name} is not drawn: {error}"]
+    return files, []

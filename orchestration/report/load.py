@@ -1,0 +1,135 @@
+"""Finding a sweep's directory and reading it for a report. Nothing is computed or written here but the cache of bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection as AnyCollection
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envs.errors import InputError, nearest
+from orchestration.checkpoint import safe_name
+from orchestration.ledger import LEDGER, entries
+from orchestration.records import TrialResult
+from orchestration.report.runs import EXACT, Collection, collect
+from orchestration.trial import ProblemSpec, Trial
+
+HOME = Path(".placewright")
+"""Where sweeps leave their directories, relative to the working directory."""
+BOUNDS = "bounds.json"
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """What a report needs of one sweep's directory."""
+
+    folder: Path
+    name: str
+    collection: Collection
+    specs: dict[str, ProblemSpec]
+    """Description of each problem, by problem hash."""
+    baseline: str | None = None
+    """The ``baseline`` of the definition's ``report`` section."""
+    notes: tuple[str, ...] = ()
+    """What could not be had, a sentence each."""
+
+    @property
+    def known_baseline(self) -> str | None:
+        """The definition's baseline, unless none of its trials has ended."""
+        return self.baseline if self.baseline in {r.method for r in self.collection.runs} else None
+
+
+def sweep_folder(sweep: str, home: Path = HOME) -> Path:
+    """The directory of a sweep given by name, by directory or by its YAML file.
+
+    Raises:
+        InputError: naming the nearest sweep that has run, if this one has not.
+    """
+    path = Path(sweep)
+    if (path / LEDGER).is_file():
+        return path
+    name = _yaml_name(path) if path.suffix in (".yaml", ".yml") else sweep
+    ran = sorted(p.parent.name for p in home.glob(f"*/{LEDGER}")) if home.is_dir() else []
+    if name in ran:
+        return home / safe_name(name)
+    hint = nearest(name, ran) if ran else f"; no sweep has run in {home}/ yet, so start one with `placewright run`"
+    raise InputError(f"no sweep {name!r} has left results here{hint}")
+
+
+def _yaml_name(path: Path) -> str:
+    """The ``sweep`` key of a definition; the rest of it is not checked, since it has run already."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"cannot read sweep {path}: {' '.join(str(error).split())}") from None
+    name = document.get("sweep") if isinstance(document, dict) else None
+    if not isinstance(name, str):
+        raise InputError(f"{path} has no key 'sweep' with the sweep's name; is it a sweep definition?")
+    return name
+
+
+def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) -> SweepRecord:
+    """Everything that ended in a sweep's directory, with lower bounds.
+
+    Args:
+        trials: content hashes of the trials that count; all if None.
+
+    Raises:
+        InputError: if nothing has run there.
+    """
+    ended = [(t, r) for t, r in entries(folder) if trials is None or r.trial in trials]
+    if not ended:
+        raise InputError(f"no trial of {folder} has ended yet; let the sweep run on and try again")
+    results = [r for _, r in ended]
+    specs = _specs(ended)
+    bounds, notes = _bounds(folder, results, specs)
+    section = _report_section(folder)
+    baseline = section.get("baseline")
+    name = next((r.sweep for r in results if r.sweep), folder.name)
+    return SweepRecord(folder, name, collect(results, bounds), specs, baseline if isinstance(baseline, str) else None, notes)
+
+
+def _specs(ended: Iterable[tuple[Trial, TrialResult]]) -> dict[str, ProblemSpec]:
+    return {p.problem_hash: spec for t, r in ended for spec, p in zip(t.problems, r.problems, strict=False) if p.problem_hash}
+
+
+def _report_section(folder: Path) -> dict[str, Any]:
+    """The ``report`` section of the definition as it was run."""
+    import yaml
+
+    class Lenient(yaml.SafeLoader):
+        """Reads over tags such as ``!include``, which the definition's own reader resolves."""
+
+    Lenient.add_constructor(None, lambda loader, node: None)
+    try:
+        document = yaml.load((folder / "sweep.yaml").read_text(encoding="utf-8"), Loader=Lenient)
+    except (OSError, yaml.YAMLError):
+        return {}
+    section = document.get("report") if isinstance(document, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def _bounds(folder: Path, results: Iterable[TrialResult], specs: dict[str, ProblemSpec]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Lower bounds by problem hash, kept beside the ledger because they can take longer than the report itself."""
+    from envs.bounds import lower_bound
+
+    needed = sorted({p.problem_hash for r in results for p in r.problems if p.protocol.endswith(EXACT)})
+    path = folder / BOUNDS
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        bounds = {key: float(kept[key]) for key in needed if key in kept}
+    except (OSError, ValueError, TypeError, AttributeError):
+        bounds = {}
+    missing, notes = [key for key in needed if key not in bounds], []
+    for key in missing:
+        try:
+            bounds[key] = lower_bound(specs[key].load())
+        except InputError as error:
+            notes.append(f"no lower bound for {specs[key].label}: {error}")
+    if missing:
+        path.write_text(json.dumps(bounds, sort_keys=True), encoding="utf-8")
+    return bounds, tuple(notes)
