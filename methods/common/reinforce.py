@@ -1,0 +1,155 @@
+"""REINFORCE (Williams 1992) as the papers use it: returns, baselines, advantages, the update. No environments or networks belong here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Baseline = Literal["none", "earlier-rewards", "differential", "batch"]
+"""What is taken off the return of step t: nothing; the mean of the episode's rewards before t (GiPH Appendix B.7); that mean as
+often as the return counts a reward; or the mean return at step t of the other episodes of the batch."""
+
+
+@dataclass(frozen=True)
+class LearningConfig:
+    """How a policy gradient becomes new weights. Defaults are GiPH's (section 5)."""
+
+    discount: float = 0.97
+    """γ."""
+    discount_gradient: bool = True
+    """Weigh the gradient of step t by γ^t (Appendix B.7)."""
+    baseline: Baseline = "earlier-rewards"
+    normalize: bool = False
+    """Divide the advantages of a batch by their standard deviation."""
+    entropy: float = 0.0
+    """Weight of the policy's entropy in the objective."""
+    learning_rate: float = 0.01
+    """Of Adam."""
+    final_learning_rate: float | None = None
+    """Reached linearly after ``schedule_updates`` and kept from then on; None keeps the rate fixed."""
+    schedule_updates: int = 0
+    """Updates over which the learning rate falls."""
+    clip: float | None = None
+    """Largest norm of the gradient; None leaves it as it is."""
+
+
+def discounted_returns(rewards: np.ndarray, discount: float) -> np.ndarray:
+    """Sum over t' >= t of γ^(t' - t) r_t', float64[T]."""
+    returns = np.zeros(len(rewards) + 1)
+    for t in range(len(rewards) - 1, -1, -1):
+        returns[t] = rewards[t] + discount * returns[t + 1]
+    return returns[:-1]
+
+
+def earlier_mean(rewards: np.ndarray) -> np.ndarray:
+    """Mean of the rewards before each step, 0 at the first, float64[T]."""
+    before = np.cumsum(rewards) - rewards
+    return before / np.maximum(np.arange(len(rewards)), 1)
+
+
+def advantages(rewards: Sequence[np.ndarray], config: LearningConfig) -> list[np.ndarray]:
+    """What the gradient of log π of every step is multiplied by (γ^t aside), for a batch of episodes, float64[T] each."""
+    returns = [discounted_returns(np.asarray(r, dtype=np.float64), config.discount) for r in rewards]
+    if config.baseline == "earlier-rewards":
+        values = [g - earlier_mean(r) for g, r in zip(returns, rewards, strict=True)]
+    elif config.baseline == "differential":
+        counted = [discounted_returns(np.ones(len(r)), config.discount) for r in rewards]
+        values = [g - earlier_mean(r) * c for g, r, c in zip(returns, rewards, counted, strict=True)]
+    elif config.baseline == "batch":
+        values = _against_others(returns)
+    else:
+        values = returns
+    if config.normalize and values:
+        spread = float(np.concatenate(values).std()) or 1.0
+        values = [v / spread for v in values]
+    return values
+
+
+def _against_others(returns: list[np.ndarray]) -> list[np.ndarray]:
+    """Each return less the mean return at that step of the other episodes that last as long."""
+    longest = max((len(g) for g in returns), default=0)
+    padded = np.full((len(returns), longest), np.nan)
+    for row, g in zip(padded, returns, strict=True):
+        row[: len(g)] = g
+    count, total = (~np.isnan(padded)).sum(axis=0), np.nansum(padded, axis=0)
+    others = np.divide(total - padded, count - 1, out=np.zeros_like(padded), where=count > 1)
+    return [(row - o)[: len(g)] for row, o, g in zip(padded, others, returns, strict=True)]
+
+
+def step_weights(rewards: Sequence[np.ndarray], config: LearningConfig) -> list[np.ndarray]:
+    """Factor of ∇ log π of every step of a batch: γ^t (or 1) times the advantage, averaged over episodes, float64[T] each."""
+    values = advantages(rewards, config)
+    power = config.discount if config.discount_gradient else 1.0
+    return [v * power ** np.arange(len(v)) / len(values) for v in values]
+
+
+class Learner:
+    """Adam on the policy gradient.
+
+    Args:
+        network: whose parameters to change.
+        config: how.
+    """
+
+    def __init__(self, network: nn.Module, config: LearningConfig) -> None:
+        self.network, self.config = network, config
+        self.optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate)
+        self.updates = 0
+
+    def step(self, parts: Iterable[tuple[Tensor, np.ndarray, Tensor | None]]) -> float:
+        """One update from the parts of a batch, whose gradients add up; returns the norm of the gradient.
+
+        Args:
+            parts: log π [n] of steps, their `step_weights` [n], and the entropy of the policy there [n], if it counts.
+                Each is differentiated before the next is asked for, so only one is in memory.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        for log_probs, weights, entropies in parts:
+            loss = -(log_probs * torch.from_numpy(weights).to(log_probs.dtype)).sum()
+            if entropies is not None:
+                loss = loss - self.config.entropy * entropies.sum()
+            loss.backward()
+        limit = np.inf if self.config.clip is None else self.config.clip
+        norm = float(nn.utils.clip_grad_norm_(self.network.parameters(), limit))
+        self._set_rate()
+        self.optimizer.step()
+        self.updates += 1
+        return norm
+
+    def _set_rate(self) -> None:
+        first, last = self.config.learning_rate, self.config.final_learning_rate
+        if last is not None:
+            done = min(self.updates / self.config.schedule_updates, 1.0) if self.config.schedule_updates > 0 else 1.0
+            for group in self.optimizer.param_groups:
+                group["lr"] = first + (last - first) * done
+
+    def state(self) -> dict[str, Any]:
+        """Weights, moments of Adam and the number of updates."""
+        names = [name for name, _ in self.network.named_parameters()]
+        moments = self.optimizer.state_dict()["state"]
+        return {
+            "network": {key: value.clone() for key, value in self.network.state_dict().items()},
+            "moments": {names[i]: {key: torch.as_tensor(v).clone() for key, v in m.items()} for i, m in moments.items()},
+            "updates": self.updates,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        self.network.load_state_dict(state["network"])
+        names = [name for name, _ in self.network.named_parameters()]
+        saved = self.optimizer.state_dict()
+        saved["state"] = {names.index(name): m for name, m in state["moments"].items()}
+        self.optimizer.load_state_dict(saved)
+        self.updates = int(state["updates"])
+
+
+def seeded_network(build: Any, seed: np.random.SeedSequence) -> Any:
+    """``build()`` with torch's initialisation drawn from ``seed``, leaving torch's own random stream as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(seed.generate_state(1, np.uint64)[0] >> 1))
+        return build()

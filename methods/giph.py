@@ -1,0 +1,128 @@
+"""GiPH: generalizable placement learning for adaptive heterogeneous computing.
+
+A policy that relocates one task at a time, for any graph on any network. The placement is seen as a gpNet
+(`methods.common.gpnet`), a graph network embeds every feasible (task, device) pair, and a score function turns the
+embeddings into the probabilities of moving there. Trained by REINFORCE on one problem or many; with ``learn: false`` and a
+loaded policy it searches, which needs measurements (there is no zero-shot placement). The variants of Appendix B.6 are values
+of ``variant``; ``potential: none`` leaves out the start-time potential (Figure 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from envs.problem import Problem
+from methods.common.episodes import Episode, EpisodeConfig, EpisodeMethod, Steps
+from methods.common.giph_policy import Scorer, Variant, allowed_options, log_softmax, pick
+from methods.common.gpnet import GpNets, make_layout
+from methods.common.node_features import Potential, node_features
+from methods.common.schedule import earliest_finish_device
+
+
+@dataclass(frozen=True)
+class GiphConfig(EpisodeConfig):
+    """Settings of GiPH; defaults as in the paper."""
+
+    variant: Variant = "giph"
+    rounds: int = 3
+    """k of ``giph-k``."""
+    potential: Potential = "inputs"
+    scaling: Literal["range", "unit"] = "range"
+    """``range`` maps each feature to [-1, 1]; ``unit`` measures all times of a problem in its mean compute time."""
+    embedding: int = 5
+    """Length of the embedding in each direction (Table 4)."""
+    hidden: int = 16
+    """Hidden units of the score function (Table 5)."""
+    length: float = 2.0
+    """Steps of an episode for each task (section 5)."""
+
+
+class Giph(EpisodeMethod):
+    """Search by a learned policy over gpNets."""
+
+    Config = GiphConfig
+    config: GiphConfig
+
+    def __init__(self, config: Any, problems: Sequence[Problem], seed: np.random.SeedSequence | int) -> None:
+        super().__init__(config, problems, seed)
+        self.by_task = config.variant == "giph-task-eft"
+        self.layout = make_layout(problems, single=self.by_task, scaling=config.scaling)
+        free = np.concatenate([p.feasible.sum(axis=1) > 1 for p in problems])
+        self.movable = free & np.concatenate([np.ones(p.n_nodes, dtype=bool) for p in problems])
+        self._live: tuple[list[Episode], GpNets] | None = None
+
+    def _build(self) -> nn.Module:
+        c = self.config
+        return Scorer(c.variant, 3 if c.potential == "none" else 4, c.embedding, c.hidden, c.rounds)
+
+    def _length(self, problem: int) -> int:
+        return max(1, round(super()._length(problem) / 2 * self.config.length))
+
+    def _choices(self, problem: int) -> int:
+        first, stop = self.layout.task_ptr[problem], self.layout.task_ptr[problem + 1]
+        return int(self.layout.option_ptr[stop] - self.layout.option_ptr[first])
+
+    def _scores(self, nets: GpNets, parts: list[Steps]) -> tuple[Tensor, np.ndarray]:
+        """Scores of all options and which of them are allowed."""
+        start, finish = (np.concatenate([getattr(s.episode, key)[s.rows].ravel() for s in parts]) for key in ("start", "finish"))
+        last = np.concatenate([s.episode.last[s.rows] for s in parts])
+        features = node_features(nets, start, finish, self.config.potential, rescale=self.config.scaling == "range")
+        allowed = np.empty(nets.n_options, dtype=np.bool_)
+        allowed_options(nets.layout, nets.states, nets.pivot, last, self.by_task, self.movable, allowed)
+        return self.network(nets, features), allowed
+
+    def _nets(self, parts: list[Steps]) -> GpNets:
+        of = np.repeat([s.episode.problem for s in parts], [s.stop - s.begin for s in parts])
+        return GpNets(self.layout, of, np.concatenate([s.episode.placement[s.rows].ravel() for s in parts]))
+
+    def _move(self, episodes: list[Episode]) -> None:
+        parts = [Steps(e, e.now, e.now + 1) for e in episodes]
+        if self._live is None or self._live[0] != episodes:
+            self._live = (episodes, self._nets(parts))
+        nets = self._live[1]
+        with torch.no_grad():
+            scores, allowed = self._scores(nets, parts)
+        values = scores.numpy().astype(np.float64)
+        if not self.config.greedy:
+            values += self.steps_rng.gumbel(size=len(values))
+        values[~allowed] = -np.inf
+        chosen = pick(values, nets.states.option_at)
+        tasks, devices = np.empty((2, len(episodes)), dtype=np.int64)
+        for k, (e, option) in enumerate(zip(episodes, chosen, strict=True)):
+            tasks[k], devices[k] = self._apply(e, int(option - nets.states.option_at[k]))
+        nets.relocate(np.arange(len(episodes)), tasks, devices)
+
+    def _apply(self, e: Episode, action: int) -> tuple[int, int]:
+        """Take the chosen option (counted within its problem); returns task and device."""
+        problem, first = self.problems[e.problem], int(self.layout.task_ptr[e.problem])
+        option = int(self.layout.option_ptr[first]) + action
+        task = int(np.searchsorted(self.layout.option_ptr, option, side="right")) - 1 - first
+        now = e.now
+        if self.by_task:
+            device = earliest_finish_device(problem, task, e.placement[now], e.start[now], e.finish[now])
+        else:
+            device = int(self.layout.option_device[option])
+        placement = e.placement[now].copy()
+        leader = problem.leaders[task]
+        placement[problem.leaders == leader] = device
+        e.choose(action, placement, first + int(leader))
+        return task, device
+
+    def _log_probs(self, parts: list[Steps]) -> tuple[Tensor, Tensor]:
+        nets = self._nets(parts)
+        scores, allowed = self._scores(nets, parts)
+        begins = nets.states.option_at
+        log_p = log_softmax(scores, allowed, begins)
+        actions = np.concatenate([s.episode.action[s.rows] for s in parts])
+        entropy = torch.zeros(0)
+        if self.config.learning.entropy:
+            finite = log_p.masked_fill(~torch.from_numpy(allowed), 0.0)
+            segment = torch.from_numpy(np.repeat(np.arange(len(actions)), np.diff(begins)))
+            entropy = torch.zeros(len(actions)).index_add(0, segment, -finite.exp() * finite * torch.from_numpy(allowed))
+        return log_p[torch.from_numpy(begins[:-1] + actions)], entropy
