@@ -63,6 +63,12 @@ class MethodTable:
 
     rows: dict[str, MethodRow] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    """Labels whose definition is wrong; that is recorded once, where they are defined."""
+
+    def is_broken(self, label: str) -> bool:
+        """Whether ``label``, or the row it is a variant of, could not be read."""
+        return label.partition("/")[0] in self.broken
 
     def select(self, view: View | None) -> list[MethodRow]:
         """The rows that a list of labels and groups names; all of them for None. Unknown names are recorded."""
@@ -75,7 +81,7 @@ class MethodTable:
                 chosen[name] = self.rows[name]
             elif name in self.groups:
                 chosen.update((label, self.rows[label]) for label in self.groups[name])
-            elif name is not None:
+            elif name is not None and not self.is_broken(name):
                 item.error(f"unknown method label {name!r}{nearest(name, [*self.rows, *self.groups])}")
         return list(chosen.values())
 
@@ -154,13 +160,13 @@ def read_methods(section: View, ablations: View | None, issues: Issues) -> Metho
     if isinstance(section.value, list):
         for item in section.items():
             name = item.name("method")
-            if name is not None and not _taken(table, name, item):
-                _read_row(table, name, item, bare=True)
+            if name is not None and not _taken(table, name, item) and not _read_row(table, name, item, bare=True):
+                table.broken.add(name)
     elif section.mapping(None, "methods"):
         for label, entry in section.children():
-            if entry.check_name(label, "method label", entry.key_mark):
-                _read_row(table, label, entry, bare=False)
-    if not table.rows and not issues.found:
+            if not (entry.check_name(label, "method label", entry.key_mark) and _read_row(table, label, entry, bare=False)):
+                table.broken.add(label)
+    if not table.rows and not table.broken and (section.is_mapping or isinstance(section.value, list)):
         section.error("methods are empty; add at least one, such as heft:")
     for study in ablations.items() if ablations is not None else []:
         _read_ablations(table, study)
@@ -186,32 +192,29 @@ def _known_method(name: str, view: View) -> bool:
     return False
 
 
-def _read_row(table: MethodTable, label: str, entry: View, bare: bool) -> None:
-    named = None if bare or not entry.is_mapping else entry.child("method")
+def _read_row(table: MethodTable, label: str, entry: View, bare: bool) -> bool:
+    """Adds the row (or rows, with ``vary``); False if something is wrong (recorded)."""
+    settings = None if bare or entry.value is None else entry
+    if settings is not None and not settings.mapping(None, f"method {label!r}"):
+        return False
+    named = None if settings is None else settings.child("method")
     method = label if named is None else named.string()
-    if bare or entry.value is None:
-        settings: View | None = None
-    elif entry.mapping(None, f"method {label!r}"):
-        settings = entry
-    else:
-        return
-    if method is None:
-        return
-    if not _known_method(method, named or entry):
-        return
-    execution = read_execution(entry) if settings is not None else Execution()
+    if method is None or not _known_method(method, named or entry):
+        return False
+    execution = read_execution(settings) if settings is not None else Execution()
     row: MethodRow | None = MethodRow(label, method, override(method, {}, {}), execution, entry.key_mark)
-    if settings is not None and row is not None:
+    if row is not None and settings is not None:
         row = checked(row, settings, _RESERVED)
-        if row is not None:
-            row = checked(row, settings.child("config"))
+    if row is not None and settings is not None:
+        row = checked(row, settings.child("config"))
     if row is None:
-        return
+        return False
     vary = settings.child("vary") if settings is not None else None
     if vary is None or vary.value is None:
         table.rows[label] = row
-        return
+        return True
     table.groups[label] = tuple(_varied(table, row, vary))
+    return bool(table.groups[label])
 
 
 def _varied(table: MethodTable, row: MethodRow, vary: View) -> Iterator[str]:
@@ -266,6 +269,9 @@ def _read_ablations(table: MethodTable, study: View) -> None:
     if base is None:
         return
     if base not in table.rows:
+        table.broken.update(k for k in study.value if k != "base")
+        if table.is_broken(base):
+            return
         base_view.error(f"unknown base {base!r}{nearest(base, table.rows)}")
         return
     for label, settings in study.children():
@@ -273,7 +279,10 @@ def _read_ablations(table: MethodTable, study: View) -> None:
             continue
         if not settings.is_mapping or not settings.value:
             settings.error(f"ablation {label!r} changes nothing; give it settings, such as {{features.output_shape: false}}")
+            table.broken.add(label)
             continue
         row = checked(table.rows[base], settings)
-        if row is not None:
+        if row is None:
+            table.broken.add(label)
+        else:
             table.rows[label] = dataclasses.replace(row, label=label, mark=settings.key_mark)

@@ -42,6 +42,8 @@ class Catalogue:
     what: str
     entries: dict[str, Entry] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    """Labels whose definition is wrong; that is recorded once, where they are defined."""
 
     def labels(self, item: View, name: str) -> tuple[str, ...]:
         """What ``name`` stands for: a label, a group or a pattern such as ``layered/*``; unknown names are recorded."""
@@ -49,9 +51,11 @@ class Catalogue:
             return (name,)
         if name in self.groups:
             return self.groups[name]
+        if name.partition("/")[0] in self.broken:
+            return ()
         if any(c in name for c in "*?["):
             found = tuple(fnmatch.filter(self.entries, name))
-            if found:
+            if found or self.broken:
                 return found
             item.error(f"pattern {name!r} matches no {self.what}; there are {', '.join(list(self.entries)[:8])}")
         else:
@@ -81,6 +85,11 @@ class ProblemTable:
     costs: FrozenDict | None = None
     objective: str | None = None
 
+    @property
+    def complete(self) -> bool:
+        """Whether everything in it was defined without an error."""
+        return bool(self.graphs.entries) and not (self.graphs.broken or self.networks.broken)
+
     def select(self, on: View | None) -> Selection:
         """The problems that ``on`` (a name, a list, or a mapping with graphs, networks, costs, objective, sample) asks for."""
         if on is None or on.value is None:
@@ -91,7 +100,7 @@ class ProblemTable:
             return Selection([])
         graphs, networks = self.graphs.select(on.child("graphs")), self.networks.select(on.child("networks"))
         costs, objective = _costs(on.child("costs"), self.root), _objective(on.child("objective"))
-        return Selection(_sampled(self.cross(graphs, networks, costs, objective), on.child("sample")))
+        return Selection(_sampled(self.cross(graphs, networks, costs, objective), on.child("sample"), self.complete))
 
     def cross(
         self, graphs: Iterable[Entry], networks: Iterable[Entry], costs: FrozenDict | None = None, objective: str | None = None
@@ -141,7 +150,7 @@ def _objective(view: View | None) -> str | None:
     return None if view is None or view.value is None else view.choice(OBJECTIVES, "objective")
 
 
-def _sampled(problems: list[ProblemSpec], view: View | None) -> list[ProblemSpec]:
+def _sampled(problems: list[ProblemSpec], view: View | None, complete: bool) -> list[ProblemSpec]:
     """``sample: 500`` or ``{count: 500, seed: 1}``: that many of the problems, drawn without replacement, in their order."""
     if view is None or view.value is None:
         return problems
@@ -155,7 +164,8 @@ def _sampled(problems: list[ProblemSpec], view: View | None) -> list[ProblemSpec
     if count is None or seed is None:
         return problems
     if count > len(problems):
-        view.error(f"sample asks for {count} of {len(problems)} problems; ask for fewer")
+        if complete:
+            view.error(f"sample asks for {count} of {len(problems)} problems; ask for fewer")
         return problems
     import numpy as np
 
@@ -200,12 +210,17 @@ def _read_entries(
     if not section.is_mapping:
         for item in section.items():
             name = item.string()
-            if name is not None and item.check_name(Path(name).stem, what, item.mark):
-                _add(catalogue, Path(name).stem, item, plain(name), resolve, root)
+            if name is not None and not (
+                item.check_name(Path(name).stem, what, item.mark) and _add(catalogue, Path(name).stem, item, plain(name), resolve, root)
+            ):
+                catalogue.broken.add(Path(name).stem)
     else:
         for label, entry in section.children():
+            before = len(section.issues.found)
             if entry.check_name(label, what, entry.key_mark):
                 _read_entry(label, entry, catalogue, kinds, plain, resolve, root)
+            if len(section.issues.found) > before:
+                catalogue.broken.add(label)
     if not section.value:
         section.error(f"{what}s are empty; add at least one")
 

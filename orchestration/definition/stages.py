@@ -126,8 +126,8 @@ class StageReader:
         if not view.mapping(STAGE_KEYS, f"stage {name!r}"):
             return None
         source, config_source = self._stage(view.child("from")), self._stage(view.child("config_from"))
-        if len(self.issues.found) > before:
-            return None
+        if (view.has("from") and source is None) or (view.has("config_from") and config_source is None):
+            return None  # that stage does not exist or has errors of its own, which are recorded
         kind = self._kind(view, source)
         shared = read_shared(view, self.shared, self.evaluators)
         rows = self._rows(view, kind, source, config_source)
@@ -145,7 +145,9 @@ class StageReader:
                 f"stage {source.name!r} is a search, which leaves many checkpoints; use config_from to take its winner"
             )
         if shared.budget is None and kind != "zero-shot":
-            view.error(f"stage {name!r} has no budget; add budget: {{evaluations: 1000}} here or to the sweep")
+            whole = view.path == name  # the one stage of a sweep without stages
+            what = "the sweep has no budget; add" if whole else f"stage {name!r} has no budget; add to it or to the sweep"
+            view.error(f"{what} budget: {{evaluations: 1000}}")
         if len(self.issues.found) > before or (search_view is not None and search_view.value is not None and search is None):
             return None
         return Stage(
@@ -156,10 +158,7 @@ class StageReader:
     def _stage(self, view: View | None) -> Stage | None:
         if view is None or view.value is None:
             return None
-        found = self.done.get(str(view.value))
-        if found is None:
-            view.error(f"stage {view.value!r} has errors of its own; mend them first")
-        return found
+        return self.done.get(str(view.value))
 
     def _kind(self, view: View, source: Stage | None) -> TrialKind:
         given = view.child("kind")
@@ -185,7 +184,7 @@ class StageReader:
             rows = [self.methods.rows[r.label] for r in config_source.rows]
         else:
             rows = [r for r in self.methods.rows.values() if kind != "pretrain" or r.learns]
-        if not rows and not self.issues.found:
+        if not rows and self.methods.rows and not self.methods.broken:
             view.error("no method of this sweep can be trained in advance; add one that learns, or make the stage kind: search")
         config = view.child("config")
         rows = [row for r in rows if (row := checked(r, config)) is not None]
@@ -206,7 +205,7 @@ class StageReader:
             if kind == "zero-shot" and not row.places:
                 view.error(f"method {row.label!r} has no zero-shot placement; use kind: finetune")
             for other, what in ((source, "checkpoint"), (config_source, "winner")):
-                if other is not None and row.label not in {r.label for r in other.rows}:
+                if other is not None and row.label not in {r.label for r in other.rows} and not self.methods.broken:
                     view.error(f"stage {other.name!r} has no {what} of method {row.label!r}; add the method to that stage's methods")
 
     def _problems(self, view: View, kind: str, source: Stage | None) -> tuple[tuple[tuple[str, ...], ...], list[ProblemSpec]]:
@@ -240,13 +239,13 @@ class StageReader:
                 name = item.string()
                 unit = () if name is None else self.problems.graphs.labels(item, name)
                 outside = [g for g in unit if g not in graphs]
-                if outside:
+                if outside and self.problems.complete:
                     item.error(f"hold_out names graph {outside[0]!r}, which this stage is not on; it is on {', '.join(graphs[:8])}")
                 elif unit:
                     folds.append(tuple(unit))
         if len({g for f in folds for g in f}) < sum(map(len, folds)):
             view.error("hold_out holds a graph out twice; list each once")
-        if any(len(f) == len(graphs) for f in folds):
+        if self.problems.complete and any(len(f) == len(graphs) for f in folds):
             view.error(
                 f"hold_out leaves nothing to train on: the stage has {len(graphs)} graph{'s' * (len(graphs) != 1)}; put more graphs in 'on'"
             )
@@ -260,7 +259,7 @@ class StageReader:
             (given or view).error(f"hold_out trains on several graphs together, so per: {per} cannot be; use per: all or per: network")
         together = folded or len(group_problems(problems, per)) < len(problems)
         for row in rows:
-            if together and not row.cls.many_problems:
+            if together and not row.cls.many_problems and (row.learns or (kind == "search" and source is None)):
                 at = given or view
                 at.error(f"method {row.label!r} places one problem at a time, but a trial of this stage has several; set per: problem")
         return per

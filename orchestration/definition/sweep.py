@@ -12,8 +12,8 @@ from envs.errors import InputError
 from orchestration.definition.execution import EXECUTION_KEYS, Execution
 from orchestration.definition.expansion import Expander, Expansion, equal_trials
 from orchestration.definition.issues import Issues, Mark, SweepErrors
-from orchestration.definition.methods import read_methods
-from orchestration.definition.problems import read_problems
+from orchestration.definition.methods import MethodTable, read_methods
+from orchestration.definition.problems import ProblemTable, read_problems
 from orchestration.definition.searches import SearchSpec
 from orchestration.definition.source import Node, Source, read_source
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
@@ -117,22 +117,14 @@ def load_sweep(path: str | Path) -> Sweep:
 
 def _read(source: Source, issues: Issues) -> Sweep | None:
     top = View(source.node, "", issues)
-    top.key_mark = Mark(str(source.path), 1)
     top.mapping(_KEYS, "the sweep", required=("sweep", "problems", "methods"))
     name_view, description, report = top.child("sweep"), top.child("description"), top.child("report")
     name = None if name_view is None else name_view.name("sweep")
     problems_view, methods_view = top.child("problems"), top.child("methods")
-    before = len(issues.found)
-    problems = None if problems_view is None else read_problems(problems_view, source.root, issues)
-    methods = None if methods_view is None else read_methods(methods_view, top.child("ablations"), issues)
+    problems = ProblemTable(source.root) if problems_view is None else read_problems(problems_view, source.root, issues)
+    methods = MethodTable() if methods_view is None else read_methods(methods_view, top.child("ablations"), issues)
     evaluators = _evaluators(top.child("evaluators"))
     shared = read_shared(top, Shared((0,), None, EvaluatorSpec(), Execution()), evaluators)
-    if problems is None or methods is None:
-        return None
-    if len(issues.found) > before:
-        # Stages name methods and problems; with some of those missing, every mention would be an error of its own.
-        _names_only(top.child("stages"))
-        return None
     reader = StageReader(problems, methods, evaluators, issues, shared)
     stages = reader.read_all(_stages(top, source))
     if name is None or issues.found:
@@ -158,15 +150,6 @@ def _stages(top: View, source: Source) -> View:
     keys = [k for k in ("search", *_STAGE_KEYS) if k in top.value]
     node = Node({k: top.value[k] for k in keys}, top.key_mark, {k: source.node.keys[k] for k in keys})
     return View(Node({ONLY_STAGE: node}, top.key_mark, {ONLY_STAGE: top.key_mark}), "", top.issues)
-
-
-def _names_only(stages: View | None) -> None:
-    """Checks that can be made of stages when methods or problems are broken: their keys."""
-    from orchestration.definition.stages import STAGE_KEYS
-
-    if stages is not None and stages.value is not None and stages.mapping(None, "stages"):
-        for name, view in stages.children():
-            view.mapping(STAGE_KEYS, f"stage {name!r}")
 
 
 def _evaluators(section: View | None) -> dict[str, EvaluatorSpec]:
