@@ -31,8 +31,10 @@ RECONNECT = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds to wait before each further try when the service does not answer."""
 
 
-class UnknownProblemError(Exception):
-    """The problem's arrays have not been sent, or were dropped."""
+def actor(cls: type, **options: Any) -> Any:
+    """An actor class that takes no CPU from the trials; calls are never repeated by Ray, which might measure twice."""
+    remote: Any = ray.remote
+    return remote(num_cpus=0, max_task_retries=0, **options)(cls)
 
 
 class SimulatorActor:
@@ -70,7 +72,7 @@ class SimulatorHost:
     """The service's end of a `SimulatorActor`."""
 
     slots = 2
-    lease_seconds = None
+    lease_seconds: float | None = None
 
     def __init__(self, name: str, problems: dict[str, Any]) -> None:
         self.name = name
@@ -78,8 +80,7 @@ class SimulatorHost:
         self._start()
 
     def _start(self) -> None:
-        options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": "SPREAD"}
-        self._actor = ray.remote(**options)(SimulatorActor).remote()
+        self._actor = actor(SimulatorActor, max_restarts=0, scheduling_strategy="SPREAD").remote()
         self._sent: set[str] = set()
 
     async def restart(self) -> None:
@@ -140,8 +141,7 @@ class ServiceActor:
 
 def start_service(simulators: int) -> Any:
     """The handle of a new service actor, which ends with this driver; Ray restarts it if its process dies."""
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 10_000}
-    return ray.remote(**options)(ServiceActor).remote(simulators)
+    return actor(ServiceActor, max_restarts=-1, max_concurrency=10_000).remote(simulators)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,234 @@
+"""Where trials run: in this process, or as tasks of a Ray that is started here or found. What runs when does not belong here."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any, Protocol
+
+from envs.errors import InputError
+from orchestration.tracking import Tracker, TrackingSpec, quiet_environment
+from orchestration.trial import Trial
+from orchestration.worker import Ended, execute, lost
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}  # fmt: skip
+"""A trial computes in one thread; trials run side by side."""
+WAIT_SECONDS = 0.25
+"""Longest wait for a trial before the driver looks at its display again."""
+MAX_SIMULATORS = 16
+
+
+class Backend(Protocol):
+    """Something that runs trials."""
+
+    def begin_tracking(self, spec: TrackingSpec) -> None:
+        """Open the store; InputError if it cannot be opened."""
+        ...
+
+    def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
+        """See `Tracker.end`."""
+        ...
+
+    def room(self) -> int:
+        """How many more trials may be handed over now."""
+        ...
+
+    def submit(self, trial: Trial, sweep: str) -> None:
+        """Hand a trial over."""
+        ...
+
+    def running(self) -> int:
+        """How many trials are not back yet."""
+        ...
+
+    def wait(self) -> list[tuple[Trial, Ended]]:
+        """Trials that came back, after a short wait; maybe none."""
+        ...
+
+    def stop(self) -> None:
+        """Stop what is running."""
+        ...
+
+    def close(self) -> None:
+        """Give back what was started."""
+        ...
+
+
+class LocalBackend:
+    """One trial after another in this process; the specification of what the others must give."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting: deque[tuple[Trial, str]] = deque()
+        self._tracker: Tracker | None = None
+
+    def begin_tracking(self, spec: TrackingSpec) -> None:
+        """See `Backend`."""
+        self._tracker = Tracker(spec)
+        self._tracker.begin()
+
+    def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
+        """See `Backend`."""
+        return None if self._tracker is None else self._tracker.end(status, artifacts, timeout)
+
+    def room(self) -> int:
+        """See `Backend`."""
+        return 1 - len(self._waiting)
+
+    def submit(self, trial: Trial, sweep: str) -> None:
+        """See `Backend`."""
+        self._waiting.append((trial, sweep))
+
+    def running(self) -> int:
+        """See `Backend`."""
+        return len(self._waiting)
+
+    def wait(self) -> list[tuple[Trial, Ended]]:
+        """See `Backend`."""
+        trial, sweep = self._waiting.popleft()
+        report = self._tracker.live if self._tracker is not None else lambda _trial, _snapshot: None
+        return [(trial, execute(trial, str(self._folder), sweep, report))]
+
+    def stop(self) -> None:
+        """See `Backend`."""
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """See `Backend`."""
+
+
+class RayBackend:
+    """Trials as Ray tasks, the reward service and the tracker as actors."""
+
+    def __init__(self, folder: Path, *, address: str | None, cpus: int | None, simulators: int | None, service: bool) -> None:
+        self._folder = folder.resolve()
+        self._started = start_ray(address, cpus)
+        import ray
+
+        self._ray = ray
+        self._cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._service = None
+        if service:
+            from orchestration.hosts import start_service
+
+            self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS))
+        self._task = ray.remote(max_retries=0)(_task)
+        self._running: dict[Any, tuple[Trial, str]] = {}
+        self._tracker: Any = None
+        self._spec: TrackingSpec | None = None
+
+    def begin_tracking(self, spec: TrackingSpec) -> None:
+        """See `Backend`."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
+        from orchestration.hosts import actor
+
+        self._spec, self._tracker = spec, actor(Tracker, max_concurrency=4, scheduling_strategy=here).remote(spec)
+        try:
+            self._ray.get(self._tracker.begin.remote())
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, InputError):
+                raise InputError(str(error.cause)) from None
+            raise
+
+    def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
+        """See `Backend`; a tracker whose process died is started again and goes on where it was."""
+        for _ in range(3):
+            if self._tracker is None or self._spec is None:
+                return None
+            try:
+                return self._ray.get(self._tracker.end.remote(status, artifacts, timeout))
+            except self._ray.exceptions.RayActorError:
+                self.begin_tracking(self._spec)
+        return "the tracker's process keeps dying; the ledger keeps what is missing and running the sweep again sends it"
+
+    def room(self) -> int:
+        """Enough for every CPU to find its next trial waiting, and no more, so that memory does not grow with the sweep."""
+        return 2 * self._cpus + 2 - len(self._running)
+
+    def submit(self, trial: Trial, sweep: str) -> None:
+        """See `Backend`."""
+        r = trial.resources
+        task = self._task.options(num_cpus=r.get("num_cpus", 1), num_gpus=r.get("num_gpus", 0), resources=dict(r.get("custom", {})) or None)
+        self._running[task.remote(trial, str(self._folder), sweep, self._tracker, self._service)] = (trial, sweep)
+
+    def running(self) -> int:
+        """See `Backend`."""
+        return min(len(self._running), self._cpus)
+
+    def wait(self) -> list[tuple[Trial, Ended]]:
+        """See `Backend`."""
+        waiting = list(self._running)
+        done, _ = self._ray.wait(waiting, num_returns=1, timeout=WAIT_SECONDS, fetch_local=True)
+        if done and len(waiting) > 1:
+            done, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        back = []
+        for reference in done:
+            trial, sweep = self._running.pop(reference)
+            try:
+                ended = self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:  # the worker or its node died; what the trial does ends as a record
+                reason = str(error).strip().splitlines()[0]
+                ended = lost(trial, f"the worker of trial {trial.short} was lost: {reason}", sweep)
+            back.append((trial, ended))
+        return back
+
+    def stop(self) -> None:
+        """See `Backend`."""
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._running.clear()
+
+    def close(self) -> None:
+        """See `Backend`."""
+        if self._started:
+            self._ray.shutdown()
+        else:
+            for actor in (self._tracker, self._service):
+                if actor is not None:
+                    self._ray.kill(actor)
+
+
+def _task(trial: Trial, folder: str, sweep: str, tracker: Any, service: Any) -> Ended:
+    """The body of a Ray task."""
+
+    def report(shown: Trial, snapshot: dict[str, Any]) -> None:
+        if tracker is not None:
+            tracker.live.remote(shown, snapshot)
+
+    return execute(trial, folder, sweep, report, service)
+
+
+def start_ray(address: str | None, cpus: int | None) -> bool:
+    """Connect to Ray, starting one if no address is given; whether this call did, so that it should also end it.
+
+    Raises:
+        InputError: if there is no cluster at the address.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    if ray.is_initialized():
+        return False
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "placewright"}
+    if address is None:
+        for key, value in ONE_THREAD.items():
+            os.environ.setdefault(key, value)
+        quiet_environment()
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
+        return True
+    try:
+        ray.init(address=address, runtime_env={"env_vars": ONE_THREAD}, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"no Ray cluster answers at {address!r} ({reason}); start one with `ray start --head` or leave --address out"
+        ) from None
+    return True

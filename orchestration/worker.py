@@ -1,0 +1,101 @@
+"""One trial in a worker: its evaluator, its live reports, its record. The same function runs in the driver's process and as
+a Ray task. What runs when does not belong here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envs.measurement import Evaluator
+from orchestration.checkpoint import load_state
+from orchestration.evaluators import InfrastructureError, build_evaluator, in_worker
+from orchestration.ledger import line, trial_folder
+from orchestration.records import TrialResult
+from orchestration.runner import POLICY, Progress, failed, run_trial
+from orchestration.trial import Trial
+
+LIVE_SECONDS = 5.0
+"""A running trial reports this often; shorter trials only at their end."""
+
+Report = Callable[[Trial, dict[str, Any]], object]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What the driver needs to know of a trial that ended; the rest is in the ledger's line."""
+
+    trial: str
+    status: str
+    infrastructure: bool
+    line: str
+    best: tuple[tuple[str, str, float], ...]
+    """(problem, objective name, best objective) of each problem with a valid placement."""
+    evaluations: int
+    error: str = ""
+    """Last line of a failed trial's traceback."""
+
+    @staticmethod
+    def of(trial: Trial, result: TrialResult) -> Ended:
+        """From the record."""
+        best = tuple((p.name, p.objective_name, p.objective) for p in result.problems if p.objective is not None)
+        error = (result.traceback or "").strip().splitlines()[-1:] or [""]
+        return Ended(result.trial, result.status, result.infrastructure, line(trial, result), best, result.evaluations, error[0])
+
+
+class LiveRecorder:
+    """Shows long trials while they run."""
+
+    def __init__(self, trial: Trial, report: Report) -> None:
+        self._trial, self._report, self._last = trial, report, time.monotonic()
+
+    def progress(self, state: Progress) -> None:
+        """Report, if the last report is old enough."""
+        if time.monotonic() - self._last < LIVE_SECONDS:
+            return
+        self._last = time.monotonic()
+        one = len(state.problems) == 1
+        best = {}
+        for spec, problem in zip(self._trial.problems, state.problems, strict=True):
+            if math.isfinite(problem.objective):
+                best[f"best_{spec.objective}" if one else f"best_{spec.objective}/{spec.label}"] = problem.objective
+        self._report(self._trial, {"evaluations": state.evaluations, "wall_seconds": state.wall_seconds, "best": best})
+
+
+def execute(trial: Trial, folder: str, sweep: str, report: Report, service: Any = None) -> Ended:
+    """Run a trial to its end, whatever happens; failures become records.
+
+    Args:
+        folder: the sweep's directory; checkpoint and policy lie there, and so does the parent's policy.
+        service: handle of the reward service; None measures in this process.
+    """
+    started = time.time()
+    try:
+        root = Path(folder)
+        policy = None
+        if trial.parent is not None:
+            path = trial_folder(root, trial.parent) / POLICY
+            policy = load_state(path) if path.exists() else None
+        result = run_trial(
+            trial, _evaluator(trial, service), LiveRecorder(trial, report),
+            checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, sweep=sweep,
+        )  # fmt: skip
+    except (Exception, SystemExit) as error:
+        result = failed(trial, error, sweep, started)
+    return Ended.of(trial, result)
+
+
+def _evaluator(trial: Trial, service: Any) -> Evaluator:
+    if service is None or in_worker(trial.evaluator):
+        return build_evaluator(trial.evaluator)
+    from orchestration.hosts import ServiceClient
+
+    return ServiceClient(service, trial.evaluator, trial.content_hash)
+
+
+def lost(trial: Trial, reason: str, sweep: str) -> Ended:
+    """The record of a trial whose worker or node died."""
+    return Ended.of(trial, failed(trial, InfrastructureError(reason), sweep, time.time()))
