@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.costs import CostModel, LinearCosts
+from envs.costs import CostModel, LinearCosts, make_costs
 from envs.costs_table import TableCosts
 from envs.errors import InputError
 from envs.format_sections import dump_graph_section, dump_network_section, graph_section, network_section
@@ -179,18 +179,11 @@ class _Free:
 
 
 def _costs(spec: Any, graph: ComputationGraph, network: DeviceNetwork, feasible: np.ndarray | None) -> CostModel:
-    kind = spec.get("kind") if isinstance(spec, dict) else spec
-    if kind == "linear":
-        if isinstance(spec, dict):
-            check_keys(spec, ("kind",), "costs")
-        return LinearCosts()
-    if kind == "table" and isinstance(spec, dict) and feasible is not None:
+    if isinstance(spec, dict) and spec.get("kind") == "table" and feasible is not None:
         check_keys(spec, ("kind", "seconds"), "costs")
         return _table(need(spec, "seconds", "costs"), graph, network, feasible)
-    if not isinstance(kind, str) or kind == "table":
+    if spec == "table" or not isinstance(spec, str | dict) or (isinstance(spec, dict) and not isinstance(spec.get("kind"), str)):
         raise InputError(f'costs must be "linear" or an object with its kind, as {{"kind": "table", "seconds": ...}}, not {short(spec)}')
-    from envs.costs import make_costs
-
     return make_costs(spec)
 
 

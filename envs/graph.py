@@ -75,7 +75,7 @@ class ComputationGraph:
         set_(self, "op_types", tuple(str(x) for x in self.op_types))
         for key in ("flops", "output_bytes", "edge_bytes"):
             set_(self, key, frozen(getattr(self, key), np.float64))
-        set_(self, "edges", frozen(np.asarray(self.edges, dtype=np.int32).reshape(-1, 2), np.int32))
+        set_(self, "edges", frozen(self._edge_array(), np.int32))
         set_(self, "parameter_bytes", frozen(np.zeros(n) if self.parameter_bytes is None else self.parameter_bytes, np.float64))
         shapes: Sequence[Sequence[int]] = ((),) * n if self.output_shapes is None else self.output_shapes
         set_(self, "output_shapes", tuple(tuple(int(d) for d in s) for s in shapes))
@@ -84,6 +84,15 @@ class ComputationGraph:
             value = getattr(self, key)
             set_(self, key, frozen(np.full(n, -1) if value is None else value, np.int32))
         self._check()
+
+    def _edge_array(self) -> np.ndarray:
+        edges = np.asarray(self.edges)
+        if edges.size == 0:
+            return np.empty((0, 2), dtype=np.int32)
+        if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
+            raise InputError(f"edges of graph {self.name!r} have shape {edges.shape} of {edges.dtype}; they must be [E, 2] whole numbers")
+        # Nodes beyond int32 become -1: dangling, like any other node that the graph does not have.
+        return np.where(edges > np.iinfo(np.int32).max, -1, np.maximum(edges, -1))
 
     def _check(self) -> None:
         n = len(self.names)

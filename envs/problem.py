@@ -43,7 +43,8 @@ class Problem:
         if stuck.size:
             node = int(stuck[0])
             need = self.graph.hardware[node]
-            why = f"requires hardware {need!r}" if need else "is not allowed together with its co-location group"
+            why = "shares no device with its co-location group" if self.graph.colocation[node] >= 0 else "is allowed on none"
+            why = f"requires hardware {need!r}" if need else why
             raise InputError(
                 f"no device of network {self.network.name!r} can run node {self.graph.names[node]!r}, which {why}; add one that does"
             )
@@ -86,10 +87,11 @@ class Problem:
             mask = mask & self.allowed
         members = np.flatnonzero(graph.colocation >= 0)
         if members.size:
-            groups = np.zeros((int(graph.colocation.max()) + 1, network.n_devices), dtype=np.int64)
-            np.add.at(groups, graph.colocation[members], ~mask[members])
+            leaders = self.leaders[members]
+            refused = np.zeros(mask.shape, dtype=bool)
+            np.logical_or.at(refused, leaders, ~mask[members])
             mask = mask.copy()
-            mask[members] = groups[graph.colocation[members]] == 0
+            mask[members] = ~refused[leaders]
         return frozen(mask, np.bool_)
 
     @cached_property

@@ -87,6 +87,15 @@ def test_a_table_needs_no_work_or_speed_and_no_times_of_infeasible_pairs(tmp_pat
         load_problem(written(tmp_path, document))
 
 
+def test_other_cost_models_are_read_and_written_as_tables(tmp_path):
+    document = example() | {"costs": {"kind": "roofline"}}
+    problem = load_problem(written(tmp_path, document))
+    assert type(problem.costs).__name__ == "RooflineCosts"
+    again = read_problem(dump_problem(problem))
+    assert (again.compute_seconds == problem.compute_seconds).all()
+    assert (load_problem(written(tmp_path, example()), costs=problem.costs)) == problem
+
+
 def test_a_table_is_looked_up_by_name():
     table = TableCosts(("a", "b"), ("x", "y"), np.array([[1.0, 2.0], [3.0, 4.0]]))
     graph = ComputationGraph(("b", "a"), ("t", "t"), [0, 0], [0, 0], [], [])
@@ -190,6 +199,8 @@ NODE, DEVICE, LINKS = ("graph", "nodes", 1), ("network", "devices", 1), ("networ
         ((*LINKS, "overrides"), [{"from": "cpu", "to": "gpu", "one_way": 1}], "one_way must be true or false"),
         (("objective",), "makspan", "unknown objective 'makspan'; did you mean 'makespan'"),
         (("costs",), 3, 'costs must be "linear"'),
+        (("costs",), {"knid": "table"}, 'costs must be "linear"'),
+        (("costs",), {"kind": "rooflin"}, "unknown cost model 'rooflin'; did you mean 'roofline'"),
         (("costs",), {"kind": "table"}, "costs lacks 'seconds'"),
         (("costs",), {"kind": "table", "seconds": {"reed": {}}}, "unknown key 'reed'; did you mean 'read'"),
         (("costs",), {"kind": "table", "seconds": {"read": {"cpu": -1}}}, "node 'read' on device 'cpu' is -1"),

@@ -1,0 +1,125 @@
+"""Bounds against every placement of small problems, closed forms, and a published simulator's SLR denominators."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.bounds import (
+    critical_path_bound,
+    lower_bound,
+    makespan_bound,
+    schedule_length_ratio,
+    slr_denominator,
+    total_work_bound,
+)
+from envs.costs_table import TableCosts
+from envs.graph import ComputationGraph
+from envs.graphs.synthetic import TaskGraphParameters, generate_graph
+from envs.network import DeviceNetwork
+from envs.networks.synthetic import NetworkParameters, generate_network
+from envs.problem import Problem
+from envs.simulators.evaluator import Simulator
+from tests.envs.strategies import problems, random_placements
+from tests.envs.test_simulators import PUBLISHED, published_problem
+
+
+def table(seconds, edges=(), edge_bytes=(), **network):
+    """A problem with the given times [V, D], links of bandwidth 1 and delay 1 unless told otherwise."""
+    v, d = np.shape(seconds)
+    names, devices = tuple(f"n{i}" for i in range(v)), tuple(f"d{i}" for i in range(d))
+    graph = ComputationGraph(names, ("t",) * v, np.zeros(v), np.zeros(v), edges, edge_bytes)
+    allowed = np.isfinite(seconds)
+    costs = TableCosts(names, devices, np.where(allowed, seconds, 0.0))
+    return Problem(graph, DeviceNetwork(devices, 1.0, **({"bandwidth": 1.0, "delay": 1.0} | network)), costs, allowed=allowed)
+
+
+@pytest.mark.parametrize("instance", PUBLISHED, ids=[i["name"] for i in PUBLISHED])
+def test_published_slr_denominators_and_makespans(instance):
+    problem = published_problem(instance)
+    assert slr_denominator(problem) == pytest.approx(instance["slr_denominator"], rel=1e-12)
+    assert makespan_bound(problem) <= min(run["makespan"] for run in instance["runs"]) * (1 + 1e-12)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_no_placement_beats_the_bounds(data):
+    problem = data.draw(problems(max_nodes=5, max_devices=3, energy=data.draw(st.booleans())))
+    every = np.array(list(itertools.product(range(problem.n_devices), repeat=problem.n_nodes)), dtype=np.int16)
+    found = Simulator().evaluate(problem, every[problem.valid(every)])
+    assert slr_denominator(problem) <= critical_path_bound(problem) * (1 + 1e-12)
+    assert makespan_bound(problem) <= found.seconds.min()
+    assert lower_bound(problem) <= found.objective.min()
+
+
+def test_unavoidable_communication_counts():
+    never = np.inf
+    apart = table([[1, never], [never, 2]], [[0, 1]], [5])
+    assert critical_path_bound(apart) == 1 + (1 + 5) + 2
+    assert slr_denominator(apart) == 3
+    together = table([[1, 1], [never, 2]], [[0, 1]], [5])
+    assert critical_path_bound(together) == 3
+
+
+def test_slower_device_or_link_whichever_is_less():
+    links = table([[1, 9], [9, 1]], [[0, 1]], [2])
+    assert critical_path_bound(links) == 1 + (1 + 2) + 1
+    slow = table([[1, 9], [9, 1]], [[0, 1]], [20])
+    assert critical_path_bound(slow) == 10
+
+
+def test_groups_stay_on_one_device():
+    graph = ComputationGraph(("a", "b"), ("t", "t"), np.zeros(2), np.zeros(2), [[0, 1]], [0], colocation=np.array([0, 0]))
+    costs = TableCosts(("a", "b"), ("x", "y"), np.array([[1.0, 5.0], [6.0, 1.0]]))
+    problem = Problem(graph, DeviceNetwork(("x", "y"), 1.0, np.inf, 0.0), costs)
+    assert slr_denominator(problem) == 2
+    assert critical_path_bound(problem) == 6
+    assert total_work_bound(problem) == pytest.approx(42 / 13)  # x(7) = (1 - x) 6: one group of 7 s or 6 s, split
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bound"),
+    [
+        ([[1, 2], [2, 1]], 1.0),  # each on its own device
+        ([[2, 2]], 1.0),  # split in half
+        ([[3, 6]], 2.0),  # two thirds on the faster
+        ([[4, np.inf], [2, 2], [2, 2]], 4.0),
+        ([[4, np.inf], [4, np.inf], [2, 2]], 8.0),
+        ([[0, 5], [0, 5]], 0.0),
+        ([[0, 0], [3, 3]], 1.5),
+        ([[7.0], [1.0]], 8.0),
+    ],
+)
+def test_total_work_in_closed_form(seconds, bound):
+    problem = table(seconds)
+    assert total_work_bound(problem) == pytest.approx(bound, rel=1e-9)
+    assert total_work_bound(problem) <= bound
+
+
+@pytest.mark.parametrize("hardware", [0, 3])
+def test_total_work_of_large_problems_stays_tight(hardware):
+    graph = generate_graph(TaskGraphParameters(6000, connection_probability=0.001, hardware_types=hardware), 0)
+    network = generate_network(NetworkParameters(6, hardware_types=hardware, support_probability=0.5), 0)
+    problem = Problem(graph, network)
+    bound = total_work_bound(problem)
+    assert bound <= Simulator().evaluate(problem, random_placements(problem, 3, 0)).seconds.min()
+    if not hardware:  # related machines: all speeds add up
+        assert bound == pytest.approx(graph.flops.sum() / network.speed.sum(), rel=1e-6)
+
+
+def test_large_problems_with_unrelated_devices_are_nearly_exact():
+    seconds = np.random.default_rng(0).lognormal(0, 1, (6000, 4))
+    whole = total_work_bound(table(seconds))
+    part = total_work_bound(table(seconds[:3000])) + total_work_bound(table(seconds[3000:]))  # both exact
+    assert whole == pytest.approx(part, rel=0.02)
+
+
+def test_schedule_length_ratio():
+    problem = table([[1, 2], [2, 1]], [[0, 1]], [0])
+    assert schedule_length_ratio(problem, 5.0) == 2.5
+    assert schedule_length_ratio(problem, np.array([2.0, 4.0])).tolist() == [1.0, 2.0]
+    free = table([[0.0], [0.0]])
+    assert schedule_length_ratio(free, 0.0) == 1.0
+    assert schedule_length_ratio(free, 1.0) == np.inf
