@@ -1,0 +1,136 @@
+"""The work-conserving simulator: compiled against SimPy bit for bit, hand-made schedules, laws that every schedule obeys."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.errors import InputError
+from envs.graph import ComputationGraph
+from envs.graphs.sharded import sharded
+from envs.measurement import Outcome
+from envs.network import DeviceNetwork
+from envs.problem import Problem
+from envs.simulators.work_conserving_evaluator import ReferenceWorkConservingSimulator, WorkConservingSimulator
+from envs.work_conserving import SHARING, STRATEGIES, Discipline
+from tests.envs.strategies import placements as some_placements
+from tests.envs.strategies import problems
+
+disciplines = st.builds(
+    Discipline, st.sampled_from(STRATEGIES), st.integers(1, 3), st.sampled_from(SHARING), st.sampled_from([False, False, True])
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), disciplines, st.sampled_from([0.0, 0.3]), st.booleans(), st.integers(0, 2**40))
+def test_kernel_and_simpy_agree_bit_for_bit(data, discipline, noise, everywhere, seed):
+    problem = data.draw(problems(memory=True))
+    batch = data.draw(some_placements(problem, 4))
+    fast = WorkConservingSimulator(discipline, noise, inputs_everywhere=everywhere)
+    plain = ReferenceWorkConservingSimulator(discipline, noise, inputs_everywhere=everywhere)
+    assert fast.protocol == plain.protocol
+    a, b = (s.evaluate(problem, batch, seed, first=3, trace=True) for s in (fast, plain))
+    for key in ("outcome", "seconds", "objective", "start", "finish"):
+        np.testing.assert_array_equal(getattr(a, key), getattr(b, key), err_msg=key)
+    for x, y in zip(a.transfers, b.transfers, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("discipline", [Discipline(), Discipline("longest-path", 2, "sender"), Discipline(synchronous=True)], ids=str)
+def test_on_a_real_graph_kernel_and_simpy_agree(discipline):
+    graph = sharded("llama-block", sequence=64, width=64, hidden=64, heads=4)
+    problem = Problem(graph, DeviceNetwork(tuple("abcd"), [1e9, 2e9, 1e9, 3e9], 1e9, 1e-6, memory=60_000.0))
+    batch = np.random.default_rng(0).integers(0, 4, (6, graph.n_nodes)).astype(np.int16)
+    a = WorkConservingSimulator(discipline, 0.1, threads=3).evaluate(problem, batch, 7, trace=True)
+    b = ReferenceWorkConservingSimulator(discipline, 0.1).evaluate(problem, batch, 7, trace=True)
+    np.testing.assert_array_equal(a.outcome, b.outcome)
+    np.testing.assert_array_equal(a.finish, b.finish)
+    rows = [WorkConservingSimulator(discipline, 0.1).evaluate(problem, batch[i : i + 1], 7, first=i).seconds[0] for i in range(6)]
+    np.testing.assert_array_equal(a.seconds, rows)
+
+
+def diamond(**network) -> Problem:
+    """Input -> a, b; a -> c, d on the other device; b -> d. Every operation takes 1 s, every transfer 10 s."""
+    names = ["in", "a", "b", "c", "d"]
+    edges = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 4)]
+    graph = ComputationGraph(names, ["op"] * 5, np.ones(5), np.full(5, 10.0), edges, np.full(5, 10.0))
+    return Problem(graph, DeviceNetwork(("x", "y"), 1.0, 1.0, 0.0, **network))
+
+
+def test_transfers_are_tasks_that_happen_once_and_contend():
+    problem, placement = diamond(), np.array([[0, 0, 0, 1, 1]], dtype=np.int16)
+    one = WorkConservingSimulator().evaluate(problem, placement, trace=True)
+    # a runs 0-1, b 1-2; a's result moves 1-11 once for c and d, then b's moves 11-21 on the same channel; c runs meanwhile.
+    assert one.transfers[0].tolist() == [[1, 0, 1, 1, 11], [2, 0, 1, 11, 21]]
+    assert one.start[0].tolist()[1:] == [0, 1, 11, 21] and np.isnan(one.start[0, 0])
+    assert one.seconds[0] == 22
+    two = WorkConservingSimulator(Discipline(channels=2)).evaluate(problem, placement, trace=True)
+    assert two.transfers[0].tolist() == [[1, 0, 1, 1, 11], [2, 0, 1, 2, 12]]
+    assert two.seconds[0] == 13
+    # With inputs as tasks, `in` takes a second on its device first.
+    assert WorkConservingSimulator(inputs_everywhere=False).evaluate(problem, placement).seconds[0] == 23
+
+
+def test_barriers_delay_what_need_not_wait():
+    problem, placement = diamond(), np.array([[0, 0, 0, 1, 1]], dtype=np.int16)
+    found = WorkConservingSimulator(Discipline(synchronous=True)).evaluate(problem, placement, trace=True)
+    # a 0-1, b 1-2, then both transfers one after another 2-22, then c and d.
+    assert found.transfers[0][:, 3:].tolist() == [[2, 12], [12, 22]]
+    assert found.seconds[0] == 24
+
+
+def test_strategies_choose_differently():
+    # Two chains on one device: r -> a1 -> a2, and b alone with a long tail elsewhere.
+    names, edges = ["i", "r", "a1", "a2", "b", "tail"], [(0, 1), (1, 2), (2, 3), (0, 4), (4, 5)]
+    graph = ComputationGraph(names, ["op"] * 6, [0, 1, 1, 1, 1, 50], np.zeros(6), edges, np.zeros(5))
+    problem = Problem(graph, DeviceNetwork(("x", "y"), 1.0, 1.0, 0.0))
+    placement = np.array([[0, 0, 0, 0, 0, 1]], dtype=np.int16)
+
+    def order(strategy):
+        start = WorkConservingSimulator(Discipline(strategy)).evaluate(problem, placement, trace=True).start[0]
+        return [names[i] for i in np.argsort(start[1:5]) + 1]
+
+    assert order("fifo") == ["r", "b", "a1", "a2"]
+    assert order("depth-first") == ["r", "a1", "a2", "b"]
+    assert order("breadth-first") == ["r", "b", "a1", "a2"]
+    assert order("longest-path") == ["b", "r", "a1", "a2"]
+
+
+def test_memory_is_given_back():
+    # A chain of results of 10 bytes: two are alive at once, beside the input.
+    graph = ComputationGraph(list("iabcd"), ["op"] * 5, np.ones(5), np.full(5, 10.0), [(i, i + 1) for i in range(4)], np.full(4, 10.0))
+    for memory, outcome in ((30.0, Outcome.OK), (29.0, Outcome.OUT_OF_MEMORY)):
+        problem = Problem(graph, DeviceNetwork(("x",), 1.0, 1.0, 0.0, memory=memory))
+        assert WorkConservingSimulator().evaluate(problem, np.zeros((1, 5), dtype=np.int16)).outcome[0] == outcome
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), disciplines)
+def test_every_schedule_is_lawful_and_never_idle(data, discipline):
+    problem = data.draw(problems())
+    batch = data.draw(some_placements(problem, 1))
+    m = WorkConservingSimulator(discipline, inputs_everywhere=False).evaluate(problem, batch, trace=True)
+    start, finish, placement, edges = m.start[0], m.finish[0], batch[0], problem.graph.edges
+    there = {(int(p), int(to)): end for p, _, to, _, end in m.transfers[0]}
+    ready = np.zeros(problem.n_nodes)
+    for u, v in edges:
+        ready[v] = max(ready[v], finish[u] if placement[u] == placement[v] else there[u, placement[v]])
+    assert (start >= ready).all()
+    for d in range(problem.n_devices):
+        mine = np.flatnonzero(placement == d)
+        mine = mine[np.lexsort((finish[mine], start[mine]))]
+        assert (start[mine][1:] >= finish[mine][:-1]).all()
+        if not discipline.synchronous:  # whatever starts late waited for its inputs or for the operation before it
+            before = np.concatenate(([0.0], finish[mine][:-1]))
+            assert (start[mine] == np.maximum(ready[mine], before)).all()
+    assert m.seconds[0] == max([finish.max(), *there.values()])
+
+
+def test_noise_has_mean_one_and_samples_average_it():
+    problem, placement = diamond(), np.zeros((1, 5), dtype=np.int16)
+    found = WorkConservingSimulator(noise=0.2, samples=2000).evaluate(problem, placement, seed=1)
+    np.testing.assert_allclose(found.seconds, 4.0, rtol=0.01)
+    np.testing.assert_allclose(found.samples[0].std(), 0.2 * 2, rtol=0.1)  # four independent seconds
+    assert found.seconds[0] == found.samples[0].mean()
+    with pytest.raises(InputError, match=r"noise is 1\.5"):
+        WorkConservingSimulator(noise=1.5)
