@@ -1,0 +1,189 @@
+"""The architecture, checked from the sources: which room imports which, no cycles, declared dependencies, short files and functions."""
+
+import ast
+import re
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("envs", "methods", "orchestration")
+FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+MAY_IMPORT = {"envs": {"envs"}, "methods": {"methods", "envs"}, "orchestration": set(ROOMS)}
+THIRD_PARTY = {
+    "envs": {"numpy", "numba", "scipy", "simpy", "openvino", "onnx", "google", "torch", "transformers"},
+    "methods": {"numpy", "numba", "scipy", "torch", "torch_geometric", "pymetis", "ortools"},
+}
+"""What the rooms may use besides the standard library; orchestration may use every declared dependency."""
+DISTRIBUTIONS = {"yaml": "pyyaml", "google.protobuf": "protobuf"}
+"""Distributions whose name is not that of their module."""
+MAX_FILE, MAX_FUNCTION, MAX_COMPILED = 500, 70, 100
+"""Lines; compiled event loops carry their state in local variables, so they may be longer."""
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path) for path in FILES}
+
+
+@cache
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def type_checking_only(root):
+    """Nodes inside ``if TYPE_CHECKING:``, which never run."""
+    guarded = [n for n in ast.walk(root) if isinstance(n, ast.If) and ast.unparse(n.test).endswith("TYPE_CHECKING")]
+    return {id(inner) for node in guarded for statement in node.body for inner in ast.walk(statement)}
+
+
+@cache
+def imports(path):
+    """Every module imported anywhere in a file, inside functions too, as ``(absolute name, line)``."""
+    skipped = type_checking_only(tree(path))
+    found = []
+    for node in ast.walk(tree(path)):
+        if id(node) in skipped or not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        else:
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively; write the whole name"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.append((inner if inner in MODULES else node.module, node.lineno))
+    return found
+
+
+def room(name):
+    return name.split(".")[0]
+
+
+def is_ours(name):
+    return room(name) in ROOMS
+
+
+def is_third_party(name):
+    return not is_ours(name) and room(name) not in sys.stdlib_module_names and room(name) != "tests"
+
+
+def declared():
+    """Names of the distributions in pyproject.toml: needed ones, and all."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [re.split(r"[^A-Za-z0-9_.-]", d)[0].lower() for d in project["dependencies"]]
+    extra = [re.split(r"[^A-Za-z0-9_.-]", d)[0].lower() for group in project["optional-dependencies"].values() for d in group]
+    return set(needed), set(needed) | set(extra)
+
+
+def distribution(name):
+    for module, dist in DISTRIBUTIONS.items():
+        if name == module or name.startswith(module + "."):
+            return dist
+    return room(name).lower().replace("_", "-")
+
+
+def complaints(paths, wrong):
+    return [f"{path.relative_to(ROOT)}:{line} imports {name}" for path in paths for name, line in imports(path) if wrong(path, name)]
+
+
+def check(complaints):
+    assert not complaints, "\n".join(complaints)
+
+
+def test_there_is_something_to_check():
+    assert len(FILES) > 10
+    assert {room(name) for path in FILES for name, _ in imports(path) if is_ours(name)} == {"envs", "methods", "orchestration"}
+
+
+def test_imports_point_from_orchestration_to_methods_to_envs():
+    check(complaints(FILES, lambda path, name: is_ours(name) and room(name) not in MAY_IMPORT[room(module_name(path))]))
+
+
+def test_nothing_imports_the_tests():
+    check(complaints(FILES, lambda path, name: room(name) == "tests"))
+
+
+def test_rooms_use_only_their_third_party_packages():
+    rules = {r: THIRD_PARTY.get(r) for r in ROOMS}
+
+    def wrong(path, name):
+        allowed = rules[room(module_name(path))]
+        return allowed is not None and is_third_party(name) and room(name) not in allowed
+
+    check(complaints(FILES, wrong))
+
+
+def test_methods_import_neither_simulators_nor_each_other():
+    def wrong(path, name):
+        module = module_name(path)
+        if room(module) != "methods" or not is_ours(name):
+            return False
+        if name.startswith("envs.simulators"):
+            return True
+        other = name.startswith("methods.") and not name.startswith("methods.common") and name != module
+        return other
+
+    check(complaints(FILES, wrong))
+
+
+def test_no_import_cycles():
+    edges = {module_name(path): {name for name, _ in imports(path) if name in MODULES} - {module_name(path)} for path in FILES}
+    state, cycles = {}, []
+
+    def visit(module, trail):
+        state[module] = "open"
+        for target in sorted(edges[module]):
+            if state.get(target) == "open":
+                cycles.append(" -> ".join([*trail[trail.index(target) :], target]))
+            elif target not in state:
+                visit(target, [*trail, target])
+        state[module] = "done"
+
+    for module in sorted(edges):
+        if module not in state:
+            visit(module, [module])
+    check(cycles)
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name == "__init__.py"], ids=lambda p: str(p.relative_to(ROOT)))
+def test_packages_re_export_nothing(path):
+    body = tree(path).body
+    assert all(isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant) for n in body), f"{path} may hold a docstring only"
+
+
+def test_every_third_party_import_is_declared():
+    needed, everything = declared()
+    missing = complaints(FILES, lambda path, name: is_third_party(name) and distribution(name) not in needed)
+    missing += complaints(TESTS, lambda path, name: is_third_party(name) and distribution(name) not in everything)
+    check(missing)
+
+
+def test_every_declared_dependency_is_imported():
+    needed, _ = declared()
+    used = {distribution(name) for path in FILES for name, _ in imports(path) if is_third_party(name)}
+    check([f"{name} is declared in pyproject.toml but imported nowhere" for name in sorted(needed - used)])
+
+
+def test_files_are_short():
+    lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in (*FILES, *TESTS)}
+    check([f"{path} has {n} lines" for path, n in lengths.items() if n > MAX_FILE])
+
+
+def test_functions_are_short():
+    long = []
+    for path in FILES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = node.end_lineno - node.lineno + 1
+                compiled = any("njit" in ast.unparse(d) for d in node.decorator_list)
+                if lines > (MAX_COMPILED if compiled else MAX_FUNCTION):
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines")
+    check(long)
