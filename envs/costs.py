@@ -232,6 +232,8 @@ def _profiled(settings: dict[str, Any], model: str | None, roofline: RooflineCos
     options = settings.pop("options", {})
     if not isinstance(options, Mapping):
         raise InputError(f"options of profiled costs are {options!r}; they must map names to values, as {{length: 64}}")
+    if misplaced := {"repeats", "threads", "precision"} & set(options):
+        raise InputError(f"{min(misplaced)!r} of profiled costs is a setting of the profiling; write it beside options, not in them")
     for key in ("repeats", "threads"):
         if key in settings and (isinstance(settings[key], bool) or not isinstance(settings[key], int)):
             raise InputError(f"profiled costs have {key} = {settings[key]!r}; it must be a whole number")

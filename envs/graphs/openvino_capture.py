@@ -5,7 +5,8 @@ Structure is exactly that of the IR file; shapes come from the same model with i
 
 - a Constant's tensor counts once, as ``parameter_bytes``; a weight stored in half precision and expanded by a Convert counts
   in float32, the precision it runs in;
-- ``output_bytes`` are activations: zero for constants and everything computed from constants and shapes alone (`folded`);
+- ``output_bytes`` are activations that somebody reads: zero for constants and everything computed from constants and shapes
+  alone (`folded`);
 - an edge carries the output ports that its consumer reads, each once.
 """
 
@@ -206,14 +207,20 @@ def _bytes(port: Any) -> float:
     return float(-(-prod(_shape(port.get_partial_shape())) * port.get_element_type().bitwidth // 8))
 
 
-def _flops(op: Any) -> float:
-    """FLOPs of an operation; of loops and branches the bodies' sum, times the iterations where the model states them."""
+def _bodies(op: Any) -> list[Any]:
+    """The models inside a loop or a branch."""
     kind = op.get_type_name()
-    if kind in ("Loop", "TensorIterator", "If"):
-        bodies = [op.get_function(i) for i in range(2)] if kind == "If" else [op.get_function()]
-        sums = [sum(_flops(inner) for inner in body.get_ops()) for body in bodies]
+    if kind == "If":
+        return [op.get_then_body(), op.get_else_body()]
+    return [op.get_function()] if kind in ("Loop", "TensorIterator") else []
+
+
+def _flops(op: Any) -> float:
+    """FLOPs of an operation: of a loop its body's times the iterations that the model states, of a branch the dearer side's."""
+    kind = op.get_type_name()
+    if bodies := _bodies(op):
         times = 1 if kind == "If" else max(1, int(op.get_num_iterations()))
-        return max(sums) * times
+        return max(sum(_flops(inner) for inner in body.get_ops()) for body in bodies) * times
     inputs = [_shape(port.get_partial_shape()) for port in op.inputs()]
     outputs = [_shape(port.get_partial_shape()) for port in op.outputs()]
     attributes = op.get_attributes() if kind in ("MatMul", "Einsum", "MaxPool", "AvgPool") else {}
@@ -251,7 +258,7 @@ def graph_of_ir(
         names=tuple(names),
         op_types=tuple(op.get_type_name() for op in order),
         flops=np.array([_flops(op) for op in order]),
-        output_bytes=np.array([sum(size) for size in sizes]),
+        output_bytes=_read_bytes(sizes, edges),
         edges=np.array(list(merged), dtype=np.int32).reshape(-1, 2),
         edge_bytes=np.array([sum(sizes[producer][port] for port in ports) for (producer, _), ports in merged.items()]),
         parameter_bytes=parameters,
@@ -263,21 +270,37 @@ def graph_of_ir(
     return replace(graph, flops=np.where(fixed, 0.0, graph.flops), output_bytes=np.where(fixed, 0.0, graph.output_bytes), colocation=groups)
 
 
+def _read_bytes(sizes: list[list[float]], edges: Sequence[tuple[int, int, int]]) -> np.ndarray:
+    """Bytes of those outputs of each operation that somebody reads, float64[V] (a MaxPool's indices mostly are not)."""
+    result = np.zeros(len(sizes))
+    for producer, port in {(producer, port) for producer, port, _ in edges}:
+        result[producer] += sizes[producer][port]
+    return result
+
+
 def _parameter_bytes(order: Sequence[Any], sizes: list[list[float]], edges: Sequence[tuple[int, int, int]]) -> np.ndarray:
-    """Bytes of every Constant, float64[V]; compressed weights are set to the size they are expanded to, in ``sizes`` too."""
+    """Bytes of every Constant, float64[V]; compressed weights are set to the size they are expanded to, in ``sizes`` too.
+
+    A loop or branch holds the weights inside its bodies itself.
+    """
     consumers: dict[int, list[int]] = {}
     for producer, _, consumer in edges:
         consumers.setdefault(producer, []).append(consumer)
     result = np.zeros(len(order))
     for i, op in enumerate(order):
+        inner = [constant for body in _bodies(op) for constant in body.get_ops() if constant.get_type_name() == "Constant"]
+        result[i] = sum(_bytes(constant.output(0)) * (2 if _is_half(constant) else 1) for constant in inner)
         if op.get_type_name() != "Constant":
             continue
         users = consumers.get(i, [])
-        half = op.get_output_element_type(0).get_type_name() in ("f16", "bf16")
-        if half and users and all(order[user].get_type_name() == "Convert" for user in users):
+        if _is_half(op) and users and all(order[user].get_type_name() == "Convert" for user in users):
             sizes[i] = [max(sizes[user][0] for user in users)]
         result[i] = sizes[i][0]
     return result
+
+
+def _is_half(op: Any) -> bool:
+    return op.get_output_element_type(0).get_type_name() in ("f16", "bf16")
 
 
 def constant_groups(graph: ComputationGraph, fixed: np.ndarray) -> np.ndarray:

@@ -105,6 +105,7 @@ def convert_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tenso
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", category=torch.jit.TracerWarning)
+            warnings.simplefilter("ignore", category=DeprecationWarning)  # OpenVINO traces with torch.jit
             module(*example)  # first by itself: an error in the module reads better than one in its trace
             return openvino.convert_model(module, example_input=example[0] if len(example) == 1 else example)
     except Exception as error:  # whatever the user's module raises
