@@ -103,7 +103,7 @@ class ReferenceSimulator:
         outcome = np.array([check(p, arrays.feasible, arrays.leaders, arrays.need, arrays.memory, used) for p in placements], dtype=np.int8)
         makespan, times = np.full(len(placements), np.nan), np.full((2, *placements.shape), np.nan)
         for b in np.flatnonzero(outcome == OK):
-            one = FifoReference(problem, placements[b], self.noise, noise_key(seed), first + int(b))
+            one = FifoReference(problem, placements[b], self.noise, int(noise_key(seed)), first + int(b))
             makespan[b] = one.run()
             times[0, b], times[1, b] = one.start, one.finish
         return _measurements(self, problem, placements, outcome, makespan, times[0], times[1], seed, first, trace)

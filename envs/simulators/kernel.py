@@ -16,6 +16,8 @@ from envs.graph import frozen
 from envs.problem import Problem
 from envs.simulators.noise import noise_factor, row_key
 
+# One task's running state side by side, so that an arrival touches one cache line instead of four.
+TASK = np.dtype([("ready", np.float64), ("key", np.int64), ("missing", np.int32), ("device", np.uint16), ("next", np.int32)], align=True)
 OK, INVALID, OUT_OF_MEMORY = 0, 1, 2  # envs.measurement.Outcome as plain numbers for compiled code
 
 
@@ -129,10 +131,12 @@ def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, second
     An event is its time and a key ``sequence << 32 | id``; ids below V are tasks that end, the others tasks (+ V) that become
     runnable.
     """
-    times, keys, ready_time, ready_key, waiting, queue_next, queue_head, queue_tail, busy = work
+    times, keys, task, queue_head, queue_tail, busy = work
     n = placement.size
-    ready_time[:] = -1.0
-    waiting[:] = indegree
+    for i in range(n):
+        task[i].ready = -1.0
+        task[i].missing = indegree[i]
+        task[i].device = placement[i]
     queue_head[:] = -1
     busy[:] = False
     size = 0
@@ -156,21 +160,21 @@ def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, second
             arrived = ident - n
             from_heap = True
         if arrived >= 0:  # a task became runnable: it starts, or it joins its device's queue
-            device = placement[arrived]
+            device = task[arrived].device
             begin = arrived
             if busy[device]:
                 begin = -1
-                queue_next[arrived] = -1
+                task[arrived].next = -1
                 if queue_head[device] < 0:
                     queue_head[device] = arrived
                 else:
-                    queue_next[queue_tail[device]] = arrived
+                    task[queue_tail[device]].next = arrived
                 queue_tail[device] = arrived
         else:  # a task ended: its device takes the next in its queue first, then the outputs leave
-            device = placement[ident]
+            device = task[ident].device
             begin = queue_head[device]
             if begin >= 0:
-                queue_head[device] = queue_next[begin]
+                queue_head[device] = task[begin].next
         busy[device] = busy[device] & (arrived >= 0) | (begin >= 0)
         if begin >= 0:
             duration = seconds[begin, device]
@@ -191,18 +195,19 @@ def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, second
         if arrived < 0:
             for e in range(pointer[ident], pointer[ident + 1]):
                 v = target[e]
-                other = placement[v]
+                child = task[v]
+                other = child.device
                 transfer = delay[device, other] + edge_bytes[e] * seconds_per_byte[device, other]
                 if sigma > 0.0:
                     transfer *= noise_factor(stream, n + e, sigma)
                 at = now + transfer
-                if at >= ready_time[v]:
-                    ready_time[v] = at
-                    ready_key[v] = sequence << 32 | (n + v)
+                if at >= child.ready:
+                    child.ready = at
+                    child.key = sequence << 32 | (n + v)
                 sequence += 1
-                waiting[v] -= 1
-                if waiting[v] == 0:
-                    _rise(times, keys, size, ready_time[v], ready_key[v])
+                child.missing -= 1
+                if child.missing == 0:
+                    _rise(times, keys, size, child.ready, child.key)
                     size += 1
 
 
@@ -215,10 +220,7 @@ def run_batch(placements, arrays, sigma, key, first, traced, outcome, makespan, 
     work = (
         np.empty(n + 1),
         np.empty(n + 1, dtype=np.int64),
-        np.empty(n),
-        np.empty(n, dtype=np.int64),
-        np.empty(n, dtype=np.int32),
-        np.empty(n, dtype=np.int32),
+        np.empty(n, dtype=TASK),
         np.empty(d, dtype=np.int32),
         np.empty(d, dtype=np.int32),
         np.empty(d, dtype=np.bool_),

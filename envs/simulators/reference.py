@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
+from collections.abc import Generator
 
 import numpy as np
 import simpy
@@ -18,7 +18,8 @@ class FifoReference:
     Devices execute runnable tasks first in, first out, one at a time, without pre-emption; transfers overlap with computation
     and do not contend. A task becomes runnable on its device when all its inputs have arrived; entry tasks are runnable at 0.
     When a task ends, its device first starts the task waiting longest, then the outputs leave in the order of the edges.
-    Events at equal times happen in the order in which they were scheduled (SimPy's own rule).
+    Events at equal times happen in the order in which they were scheduled; a process that begins does so before any other event
+    of that time (both are SimPy's own rules).
     """
 
     def __init__(self, problem: Problem, placement: np.ndarray, sigma: float = 0.0, key: int = 0, row: int = 0) -> None:
@@ -50,14 +51,14 @@ class FifoReference:
             self._begin(task)
 
     def _begin(self, task: int) -> None:
-        device = self.device[task]
-        self.busy[device] = True
-        self.start[task] = self.env.now
-        done = self.env.timeout(self._noisy(float(self.problem.compute_seconds[task, device]), task))
-        done.callbacks.append(partial(self._end, task))
+        self.busy[self.device[task]] = True
+        self.env.process(self._execute(task))
 
-    def _end(self, task: int, _: simpy.Event) -> None:
+    def _execute(self, task: int) -> Generator[simpy.Event]:
+        """A task occupies its device, hands it on, and sends its outputs, each as a process of its own."""
         device, graph, network = self.device[task], self.problem.graph, self.problem.network
+        self.start[task] = self.env.now
+        yield self.env.timeout(self._noisy(float(self.problem.compute_seconds[task, device]), task))
         self.finish[task] = self.env.now
         self.busy[device] = False
         if self.queues[device]:
@@ -67,11 +68,11 @@ class FifoReference:
             edge = ids[position]
             child = int(graph.edges[edge, 1])
             other = self.device[child]
-            transfer = float(network.delay[device, other] + graph.edge_bytes[edge] * network.seconds_per_byte[device, other])
-            arrival = self.env.timeout(self._noisy(transfer, self.problem.n_nodes + position))
-            arrival.callbacks.append(partial(self._arrive, child))
+            seconds = float(network.delay[device, other] + graph.edge_bytes[edge] * network.seconds_per_byte[device, other])
+            self.env.process(self._transfer(child, self._noisy(seconds, self.problem.n_nodes + position)))
 
-    def _arrive(self, child: int, _: simpy.Event) -> None:
+    def _transfer(self, child: int, seconds: float) -> Generator[simpy.Event]:
+        yield self.env.timeout(seconds)
         self.missing[child] -= 1
         if self.missing[child] == 0:
             self._runnable(child)
