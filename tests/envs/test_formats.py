@@ -47,6 +47,16 @@ def test_the_documented_example_means_what_the_page_says(tmp_path):
     assert problem.graph.edge_bytes.tolist() == [1e6, 5e5, 1e6, 1e6]
     assert problem.feasible.tolist() == [[True, True], [True, True], [False, True], [True, True]]
     assert problem.network.memory.tolist() == [np.inf, 8e9]
+    assert problem.network.power.tolist() == [0, 200]
+    assert problem.network.idle_power.tolist() == [0, 20]
+    assert problem.network.memory_bandwidth.tolist() == [np.inf, np.inf]
+    assert problem.network.launch_overhead.tolist() == [0, 0]
+    assert problem.network.bandwidth.tolist() == [[np.inf, 1.2e10], [1.2e10, np.inf]]
+    assert problem.network.delay.tolist() == [[0, 1e-5], [1e-5, 0]]
+    assert problem.graph.op_types == ("Parameter", "MatMul", "Convolution", "Add")
+    assert problem.graph.output_bytes.tolist() == [1e6, 1e6, 1e6, 0]
+    assert problem.graph.parameter_bytes.tolist() == [0, 4e6, 0, 0]
+    assert problem.graph.output_shapes == ((), (1, 250000), (), ())
     assert problem.compute_seconds[1].tolist() == [2e9 / 1e11, 2e9 / 1e13]
     assert load_placements(path, problem).tolist() == [[0, 1, 1, 1], [0, 0, 1, 0]]
     assert load_network(path) == problem.network
