@@ -275,7 +275,7 @@ def test_a_graph_alone_cannot_keep_devices(tmp_path):
 
 
 def test_large_files_load(tmp_path):
-    n = 50_000
+    n = 20_000
     names = [f"layer/{i}" for i in range(n)]
     document = {
         "format": "placewright/1",
