@@ -51,7 +51,7 @@ def problem_spec(model: str, network: str | None = None, costs: str | None = Non
     Raises:
         InputError: for unknown names, missing files, and a model without a network.
     """
-    from orchestration.problems import costs_source, graph_source, network_source
+    from orchestration.problems import costs_source, graph_source, network_source, own_network_name
 
     here, path = Path.cwd(), Path(model)
     is_json = path.suffix == ".json"
@@ -63,7 +63,7 @@ def problem_spec(model: str, network: str | None = None, costs: str | None = Non
     named = path.suffix not in MODEL_SUFFIXES
     graph = graph_source({"model": model} if named else {"problem" if own else "file": model}, here, here)
     if own:
-        target, label = FrozenDict({"own": True}), "own"
+        target, label = FrozenDict({"own": True}), own_network_name(graph)
     else:
         target = network_source({"file": network} if str(network).endswith(".json") else {"named": network}, here, here)
         label = Path(str(network)).stem if "file" in target else str(network)

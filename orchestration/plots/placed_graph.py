@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LABELS_UP_TO = 60
-_SWEEPS = 12
+_SWEEPS = 24
 _HEADER = 1.1
 """Inches above the picture for title, note and legend."""
 
@@ -40,8 +40,8 @@ def layers(graph: ComputationGraph) -> np.ndarray:
 def layout(graph: ComputationGraph) -> tuple[np.ndarray, np.ndarray]:
     """Layer and offset across the layer of each node, float64[V] each; offsets are centred and one apart.
 
-    Within a layer nodes are ordered by the mean offset of their neighbours, back and forth (the barycentre method of
-    Sugiyama et al., 1981), all layers at once.
+    Within a layer nodes are ordered by the mean offset of their neighbours (the barycentre method of Sugiyama et al., 1981),
+    every second layer at once: were all moved together, two crossing layers would change places for ever.
     """
     layer = layers(graph)
     u, v = graph.edges.T
@@ -57,12 +57,12 @@ def layout(graph: ComputationGraph) -> tuple[np.ndarray, np.ndarray]:
 
     offset = ranked(np.zeros(len(layer)))
     best, best_cost = offset, np.inf
-    for _ in range(_SWEEPS):
+    for sweep in range(_SWEEPS):
         cost = np.abs(offset[u] - offset[v]).sum()
         if cost < best_cost:
             best, best_cost = offset, cost
         pull = np.bincount(u, offset[v], len(layer)) + np.bincount(v, offset[u], len(layer))
-        offset = ranked(0.3 * offset + 0.7 * pull / degree)
+        offset = ranked(np.where(layer % 2 == sweep % 2, 0.3 * offset + 0.7 * pull / degree, offset))
     return layer.astype(np.float64), best
 
 
@@ -90,7 +90,7 @@ def draw(problem: Problem, placement: np.ndarray, stem: Path, title: str = "") -
         x = x * 1.6
     width = 13.0
     span_x, span_y = x.max() - x.min() + 1, y.max() - y.min() + 1
-    height = float(np.clip(width * span_y / span_x, 2.4, 8.2)) + _HEADER
+    height = float(np.clip(width * span_y / span_x, 2.4, min(8.2, max(2.4, 1.1 * span_y)))) + _HEADER
     figure = new_figure(width, height)
     axes = figure.add_axes((0.015, 0.02, 0.97, 1 - _HEADER / height))
     unit = min(width * 0.97 / span_x, (height - _HEADER) / span_y) * 72  # points between neighbours

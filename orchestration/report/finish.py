@@ -13,7 +13,7 @@ from envs.errors import InputError
 from orchestration.report import tables
 from orchestration.report.comparison import Comparison, compare
 from orchestration.report.formats import delimited
-from orchestration.report.load import SweepRecord, load_sweep_record
+from orchestration.report.load import SweepRecord, load_sweep_record, remember
 from orchestration.report.runs import ProblemInfo, Run
 
 PLACEMENTS_UP_TO = 12
@@ -43,12 +43,15 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     problem: JSON to replay, timeline as HTML and Chrome trace, picture of the graph.
 
     Args:
-        trials: content hashes of the trials that count; all that ended if None.
+        trials: content hashes of the trials that count; None as in `orchestration.report.load.load_sweep_record`.
 
     Raises:
         InputError: if no trial has ended there.
     """
-    record = load_sweep_record(Path(sweep_dir), trials)
+    sweep_dir = Path(sweep_dir)
+    if trials is not None:
+        remember(sweep_dir, trials)
+    record = load_sweep_record(sweep_dir, trials)
     comparison = compare(record.collection, record.known_baseline)
     files = [*_write_tables(record, comparison), *_write_plots(record, comparison)]
     notes = list(record.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection as AnyCollection
 from collections.abc import Iterable
@@ -18,7 +19,10 @@ from orchestration.trial import ProblemSpec, Trial
 
 HOME = Path(".placewright")
 """Where sweeps leave their directories, relative to the working directory."""
+DEFINITION = "sweep.yaml"
 BOUNDS = "bounds.json"
+COUNTED = "counted.json"
+"""Which trials belong to the definition that ran last; the ledger also keeps those of earlier versions of it."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +80,13 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     """Everything that ended in a sweep's directory, with lower bounds.
 
     Args:
-        trials: content hashes of the trials that count; all if None.
+        trials: content hashes of the trials that count; None for those of the definition as it last ran to its end, or all if
+            it has been changed since.
 
     Raises:
         InputError: if nothing has run there.
     """
+    trials = remembered(folder) if trials is None else set(trials)
     ended = [(t, r) for t, r in entries(folder) if trials is None or r.trial in trials]
     if not ended:
         raise InputError(f"no trial of {folder} has ended yet; let the sweep run on and try again")
@@ -91,6 +97,26 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     baseline = section.get("baseline")
     name = next((r.sweep for r in results if r.sweep), folder.name)
     return SweepRecord(folder, name, collect(results, bounds), specs, baseline if isinstance(baseline, str) else None, notes)
+
+
+def remember(folder: Path, trials: AnyCollection[str]) -> None:
+    """Keep which trials count, for reports made later."""
+    content = {"definition": _definition_hash(folder), "trials": sorted(trials)}
+    (folder / COUNTED).write_text(json.dumps(content), encoding="utf-8")
+
+
+def remembered(folder: Path) -> set[str] | None:
+    """What `remember` kept, unless the definition has been changed since."""
+    try:
+        content = json.loads((folder / COUNTED).read_text(encoding="utf-8"))
+        return set(content["trials"]) if content["definition"] == _definition_hash(folder) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _definition_hash(folder: Path) -> str:
+    path = folder / DEFINITION
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _specs(ended: Iterable[tuple[Trial, TrialResult]]) -> dict[str, ProblemSpec]:
@@ -106,7 +132,7 @@ def _report_section(folder: Path) -> dict[str, Any]:
 
     Lenient.add_constructor(None, lambda loader, node: None)
     try:
-        document = yaml.load((folder / "sweep.yaml").read_text(encoding="utf-8"), Loader=Lenient)
+        document = yaml.load((folder / DEFINITION).read_text(encoding="utf-8"), Loader=Lenient)
     except (OSError, yaml.YAMLError):
         return {}
     section = document.get("report") if isinstance(document, dict) else None

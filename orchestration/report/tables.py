@@ -34,7 +34,7 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
     notes = [
         SCORE,
         f"IQM: interquartile mean over all runs, with a {LEVEL:.0%} bootstrap interval ({REPLICATES} resamples of seeds within problems).",
-        "to best, to bound: mean gap to the best known and the lower bound. evals, wall s: mean a run. invalid: placements that cannot run.",
+        "to best, to bound: mean gap to best known and lower bound. evals, wall s: mean a run. invalid: evaluations that cannot run.",
     ]
     if unplaced:
         notes.append(f"{unplaced} runs found no valid placement; their score is ∞.")

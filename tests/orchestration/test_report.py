@@ -1,0 +1,172 @@
+"""Leaderboards, comparisons and their formats, from records with known answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.errors import InputError
+from orchestration.report import tables
+from orchestration.report.comparison import compare
+from orchestration.report.formats import FORMATS, Table, delimited, escape_latex, terminal
+from orchestration.report.load import remember, remembered, sweep_folder
+from orchestration.report.runs import collect
+from tests.orchestration.results import problem, small_study, trial
+
+
+def test_scores_are_normalised_before_they_are_pooled() -> None:
+    comparison = compare(collect(small_study()))
+    assert [s.method for s in comparison.standings] == ["m0", "m1", "m2"]
+    best = comparison.standings[0]
+    # Three graphs of very different size, each with scores 1.00, 1.01 and 1.02.
+    assert best.mean == pytest.approx(1.01) and best.gap_to_best == pytest.approx(0.01)
+    assert best.iqm.value == pytest.approx(1.01) and best.iqm.low < 1.01 < best.iqm.high
+    assert comparison.standings[2].mean == pytest.approx(1.01 * 1.44)
+    assert (best.runs, best.problems, best.evaluations, best.wall_seconds, best.tally.invalid) == (9, 3, 100, 4.0, 18)
+
+
+def test_tests_against_the_baseline() -> None:
+    leader = compare(collect(small_study()))
+    assert leader.baseline == ("main", "m0")
+    assert [(v.method, v.improvement.value, v.pairs) for v in leader.versus] == [("m1", 0.0, 3), ("m2", 0.0, 3)]
+    assert [v.change for v in leader.versus] == pytest.approx([0.2, 0.44])
+    # Three pairs: Wilcoxon's exact p is 0.25, twice corrected.
+    assert [v.p_value for v in leader.versus] == pytest.approx([0.5, 0.5])
+    against = compare(collect(small_study()), "m2")
+    assert [v.improvement.value for v in against.versus] == [1.0, 1.0]
+    assert [v.change for v in against.versus] == pytest.approx([1 / 1.44 - 1, 1 / 1.2 - 1])
+    with pytest.raises(InputError, match="baseline 'm9' is no method of this sweep; known are m0, m1, m2"):
+        compare(collect(small_study()), "m9")
+
+
+def test_bounds_are_the_largest_known_and_only_for_exact_simulators() -> None:
+    noisy = "simulator:fifo noise=0.1"
+    results = [
+        trial("a", 0, problem("ga", 2.0)),
+        trial("cp-sat", 0, problem("ga", 1.5), report={"lower_bound": 1.2}),
+        trial("a", 0, problem("gb", 2.0)),
+        trial("a", 0, problem("gc", 2.0, protocol=noisy)),
+    ]
+    collection = collect(results, {"ga" * 4: 1.0, "gb" * 4: 1.6, "gc" * 4: 1.9})
+    assert {p.graph: p.bound for p in collection.problems} == {"ga": 1.2, "gb": 1.6, "gc": None}
+    row = next(s for s in compare(collection).standings if s.method == "a")
+    assert row.gap_to_bound == pytest.approx(((2.0 / 1.2 - 1) + (2.0 / 1.6 - 1)) / 2)
+
+
+def test_runs_without_a_placement_score_infinity_and_failed_trials_none() -> None:
+    results = [*small_study(2), trial("bad", 0, problem("ga", None)), trial("bad", 0, problem("gb", 0.5)), trial("bad", 1, status="failed")]
+    bad = next(s for s in compare(collect(results)).standings if s.method == "bad")
+    assert (bad.runs, bad.unplaced, bad.tally.trials) == (2, 1, {"finished": 2, "failed": 1})
+    assert math.isinf(bad.mean)
+    text = tables.render(compare(collect(results)), "table")
+    assert "∞" in text and "1 runs found no valid placement" in text
+    json.loads(tables.render(compare(collect(results)), "json"))
+
+
+def test_stages_are_rows_of_their_own_and_pretraining_is_none() -> None:
+    results = [
+        trial("l", 0, problem("ga", 1.0), stage="finetune", kind="finetune"),
+        trial("l", 0, problem("ga", 2.0), stage="zero-shot", kind="zero-shot"),
+        trial("l", 0, problem("gb", 0.1), stage="pretrain", kind="pretrain"),
+    ]
+    comparison = compare(collect(results))
+    assert [s.row for s in comparison.standings] == [("finetune", "l"), ("zero-shot", "l")]
+    assert [s.mean for s in comparison.standings] == [1.0, 2.0]
+    assert "stage" in tables.leaderboard(comparison).columns
+    assert compare(collect(results), "l (zero-shot)").baseline == ("zero-shot", "l")
+
+
+def test_one_problem_measured_in_two_ways_is_two() -> None:
+    results = [trial("a", 0, problem("ga", 1.0)), trial("a", 0, problem("ga", 9.0, protocol="openvino:cpu"), stage="host")]
+    comparison = compare(collect(results))
+    assert [s.mean for s in comparison.standings] == [1.0, 1.0]
+    assert [p.name for p in comparison.problems] == ["ga@net [openvino:cpu]", "ga@net [simulator:fifo noise=0.0]"]
+
+
+@pytest.mark.parametrize("style", FORMATS)
+def test_order_of_arrival_and_times_of_the_machine_leave_the_report_alone(style: str) -> None:
+    results = small_study()
+    shuffled = [trial(r.method, r.seed, *r.problems, wall_seconds=99.0) for r in results]
+    random.Random(4).shuffle(shuffled)
+    texts = {tables.render(compare(collect(r)), style, "s", times=False) for r in (results, shuffled)}
+    assert len(texts) == 1
+    assert delimited(tables.runs_table(compare(collect(results)))) == delimited(tables.runs_table(compare(collect(shuffled))))
+
+
+def test_csv_has_full_precision() -> None:
+    comparison = compare(collect(small_study()))
+    rows = list(csv.DictReader(io.StringIO(tables.render(comparison, "csv"))))
+    assert [r["method"] for r in rows] == ["m0", "m1", "m2"]
+    assert float(rows[1]["iqm"]) == comparison.standings[1].iqm.value
+    runs = list(csv.DictReader(io.StringIO(delimited(tables.runs_table(comparison)))))
+    assert len(runs) == 27 and min(float(r["score"]) for r in runs) == 1.0
+
+
+def test_latex_is_escaped_and_balanced() -> None:
+    results = [trial("100%_a&b", s, problem("ga", 1.0 + s)) for s in range(2)]
+    text = tables.render(compare(collect(results)), "latex")
+    assert r"100\%\_a\&b" in text and "100%_a" not in text
+    assert text.count(r"\begin{") == text.count(r"\end{")
+    assert escape_latex("a^b~{c}") == r"a\textasciicircum{}b\textasciitilde{}\{c\}"
+
+
+def test_markdown_tables_have_equal_columns() -> None:
+    text = tables.render(compare(collect([trial("a|b", 0, problem("ga", 1.0)), trial("c", 0, problem("ga", 2.0))])), "markdown")
+    assert r"a\|b" in text
+    for _, block in itertools.groupby(text.splitlines(), key=lambda line: line.startswith("|")):
+        assert len({line.replace(r"\|", "").count("|") for line in block if line.startswith("|")}) <= 1
+
+
+def test_wide_tables_are_cut_by_columns_not_wrapped() -> None:
+    table = Table("t", ("name", *(f"column {i}" for i in range(20))), (("x", *("1.234567" for _ in range(20))),), left=1)
+    text = terminal([table], width=60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert all(f"column {i}" in text for i in range(20)) and text.count("name") > 3
+    assert terminal([table]).count("name") == 1
+
+
+def test_numbers_for_people() -> None:
+    assert [tables.significant(x) for x in (0.0, 0.00123456, 1.23456, 123.456, 12345.6, 1e-9)] == [
+        "0", "0.001235", "1.235", "123.5", "12,346", "1.000e-09",
+    ]  # fmt: skip
+    assert [tables.percent(x) for x in (0.1234, 0.00001, 70.0, math.inf, None)] == ["12.3%", "0.0%", "7,000%", "∞", "–"]
+
+
+def test_sweeps_are_found_by_name_folder_and_yaml(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "study"
+    folder.mkdir(parents=True)
+    (folder / "ledger.jsonl").touch()
+    (tmp_path / "x.yaml").write_text("sweep: study\n")
+    for given in ("study", str(folder), str(tmp_path / "x.yaml")):
+        assert sweep_folder(given, tmp_path / "home") == folder
+    with pytest.raises(InputError, match=r"no sweep 'stdy'.*did you mean 'study'"):
+        sweep_folder("stdy", tmp_path / "home")
+    (tmp_path / "bad.yaml").write_text("- [")
+    with pytest.raises(InputError, match=r"cannot read sweep .*bad\.yaml"):
+        sweep_folder(str(tmp_path / "bad.yaml"), tmp_path / "home")
+    (folder / "sweep.yaml").write_text("sweep: study")
+    remember(folder, ["b", "a"])
+    assert remembered(folder) == {"a", "b"}
+    (folder / "sweep.yaml").write_text("sweep: study # changed")
+    assert remembered(folder) is None
+
+
+def test_energy_is_told_in_joules() -> None:
+    results = [trial("a", 0, problem("ga", 12.0, objective_name="energy", seconds=0.1))]
+    text = tables.render(compare(collect(results)), "table")
+    assert "Energy" in text and "12.00" in text and ", J" in text
+
+
+def test_deviation_over_seeds() -> None:
+    comparison = compare(collect(small_study(1)))
+    cell = comparison.cells[("main", "m0"), comparison.problems[1].key]
+    assert cell.mean == pytest.approx(0.505) and cell.deviation == pytest.approx(np.std([0.5, 0.505, 0.51], ddof=1))
+    assert "505.0 ± 5.0" in tables.render(comparison, "table")

@@ -1,0 +1,123 @@
+"""Statistics against closed forms, brute force and SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from orchestration.statistics import (
+    curve_band,
+    gap,
+    holm,
+    iqm,
+    iqm_curve,
+    iqm_interval,
+    on_grid,
+    paired_test,
+    performance_profile,
+    probability_of_improvement,
+    profile_band,
+    resample,
+    stratified_bootstrap,
+)
+
+
+def test_iqm_drops_a_quarter_at_each_end() -> None:
+    values = np.array([100.0, 1, 2, 3, 4, 5, 6, -100])
+    assert iqm(values) == pytest.approx(3.5)
+    rng = np.random.default_rng(0)
+    batch = rng.normal(size=(5, 23))
+    assert iqm(batch) == pytest.approx(stats.trim_mean(batch, 0.25, axis=1))
+    assert iqm(np.array([7.0])) == 7.0
+    assert np.isnan(iqm(np.array([])))
+
+
+def test_iqm_survives_a_few_runs_without_a_placement() -> None:
+    assert iqm(np.array([1.0, 1, 2, 2, 3, 3, np.inf, np.inf])) == pytest.approx(2.5)
+    assert iqm(np.array([1.0, 2, np.inf, np.inf])) == np.inf
+
+
+def test_resampling_stays_inside_its_stratum() -> None:
+    strata = np.array([2, 0, 1, 0, 2, 2, 7])
+    drawn = resample(strata, np.random.default_rng(1), 500)
+    assert (strata[drawn] == strata).all()
+    # Every member of a stratum is drawn about equally often.
+    counts = np.bincount(drawn[:, [0, 4, 5]].ravel(), minlength=7)[[0, 4, 5]]
+    assert counts.min() > 400
+
+
+def test_bootstrap_interval_is_seeded_contains_the_truth_and_matches_the_normal_one() -> None:
+    rng = np.random.default_rng(3)
+    strata = np.repeat(np.arange(4), 50)
+    values = rng.normal(strata * 10.0, 1.0)
+    low, high = stratified_bootstrap(values, strata, lambda x: x.mean(axis=-1), seed=5)
+    assert (low, high) == stratified_bootstrap(values, strata, lambda x: x.mean(axis=-1), seed=5)
+    # Between problems the means differ by far more than this; resampling within problems must not see that.
+    assert high - low == pytest.approx(2 * 1.96 * 1.0 / np.sqrt(200), rel=0.2)
+    assert low < values.mean() < high
+
+
+def test_no_interval_from_one_seed_a_problem() -> None:
+    found = iqm_interval(np.array([1.0, 2, 3]), np.array([0, 1, 2]))
+    assert found.value == 2 and np.isnan(found.low) and np.isnan(found.high)
+    deterministic = iqm_interval(np.array([1.0, 1, 3, 3]), np.array([0, 0, 1, 1]))
+    assert deterministic.low == deterministic.value == deterministic.high == 2
+
+
+def test_probability_of_improvement_averages_over_problems_and_halves_ties() -> None:
+    x, y = np.array([1.0, 2, 5, 5]), np.array([2.0, 3, 1, 1])
+    strata = np.array([0, 0, 1, 1])
+    # Problem 0: 3 wins and a tie of 4 pairs; problem 1: none.
+    assert probability_of_improvement(x, strata, y, strata).value == pytest.approx((3.5 / 4 + 0) / 2)
+    assert probability_of_improvement(x, strata, x, strata).value == pytest.approx(0.5)
+    other = probability_of_improvement(y, strata, x, strata)
+    assert other.value == pytest.approx(1 - 3.5 / 8) and other.low <= other.value <= other.high
+    assert np.isnan(probability_of_improvement(x, strata, y, strata + 10).value)
+
+
+def test_probability_of_improvement_counts_infinite_as_lost() -> None:
+    one = np.array([0])
+    assert probability_of_improvement(np.array([1.0]), one, np.array([np.inf]), one).value == 1.0
+    assert probability_of_improvement(np.array([np.inf]), one, np.array([np.inf]), one).value == 0.5
+
+
+def test_paired_test_is_wilcoxon_on_log_ratios() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.uniform(1, 3, 20)
+    x = y * rng.uniform(0.8, 1.05, 20)
+    assert paired_test(x, y) == pytest.approx(stats.wilcoxon(np.log(x / y)).pvalue)
+    assert paired_test(y, y) == 1.0
+    assert np.isnan(paired_test(np.array([np.nan]), np.array([1.0])))
+    worst = x.copy()
+    worst[3] = np.inf
+    assert 0 < paired_test(worst, y) <= 1
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, np.nan]) == pytest.approx([0.03, 0.06, 0.06, np.nan], nan_ok=True)
+    assert holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
+
+
+def test_profile_weighs_problems_alike() -> None:
+    values, strata = np.array([1.0, 1.2, 1.4, 3.0]), np.array([0, 0, 0, 1])
+    thresholds = np.array([0.9, 1.0, 1.3, 2.0, 3.0])
+    assert performance_profile(values, strata, thresholds) == pytest.approx([0, 1 / 6, 2 / 6, 0.5, 1.0])
+    value, low, high = profile_band(values, strata, thresholds)
+    assert (low <= value + 1e-12).all() and (value <= high + 1e-12).all()
+    assert performance_profile(np.array([np.inf, 1.0]), np.array([0, 0]), np.array([1e9])) == pytest.approx([0.5])
+
+
+def test_gap() -> None:
+    assert gap(np.array([2.0, 1.0, 0.0]), np.array([1.0, 1.0, 0.0])) == pytest.approx([1.0, 0.0, 0.0])
+
+
+def test_curves_are_steps() -> None:
+    grid = np.array([1, 2, 3, 4, 5, 10])
+    assert on_grid(np.array([2, 4]), np.array([7.0, 3.0]), grid).tolist() == [np.inf, 7, 7, 3, 3, 3]
+    assert np.isinf(on_grid(np.array([]), np.array([]), grid)).all()
+    curves = np.array([[3.0, 1], [5.0, 2], [np.inf, 9]])
+    middle, low, high = curve_band(curves)
+    assert middle.tolist() == [5, 2] and low.tolist() == [3, 1] and high.tolist() == [np.inf, 9]
+    value, low, high = iqm_curve(np.array([[2.0, 1], [4.0, 1], [3.0, 3]]), np.array([0, 0, 1]))
+    assert value.tolist() == [3.0, 5 / 3] and (low <= value).all() and (value <= high).all()
