@@ -204,7 +204,7 @@ def _override(values: dict[str, np.ndarray], overrides: list[Any], names: Sequen
 def dump_graph_section(graph: ComputationGraph, allowed: np.ndarray | None, network: DeviceNetwork | None) -> dict[str, Any]:
     """The section that `graph_section` turns back into an equal graph, with the devices that ``allowed`` bool[V, D] lists."""
     nodes = []
-    listed: np.ndarray = np.zeros(graph.n_nodes, dtype=bool) if allowed is None else ~allowed.all(axis=1)
+    listed = np.zeros(graph.n_nodes, dtype=bool) if allowed is None else np.logical_not(allowed.all(axis=1))
     # A mask that allows everything is written at the first node, so that the problem keeps its content hash.
     listed[0] |= allowed is not None and not listed.any()
     numbers = zip(*(getattr(graph, k).tolist() for k in ("flops", "output_bytes", "parameter_bytes", "colocation", "meta_op")), strict=True)
