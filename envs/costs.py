@@ -177,6 +177,7 @@ _SPEC_KEYS = {
     "profiled": (
         "model", "options", "table", "repeats", "threads", "precision", "reference_speed", "reference_memory_bandwidth", "efficiency",
     ),
+    "calibrated": ("seconds",),
 }  # fmt: skip
 
 
@@ -186,6 +187,7 @@ def make_costs(spec: str | Mapping[str, Any], model: str | None = None) -> CostM
     ``spec`` is ``"linear"``, ``"roofline"``, ``"profiled"`` or a mapping with ``kind`` and its settings:
 
     - roofline: ``efficiency`` (kind of device -> operation type -> share), laid over `EFFICIENCY`;
+    - calibrated: ``seconds`` on one device, a number or by graph name (`envs.costs_calibrated`);
     - profiled: ``table`` (a JSON file of measured times) or ``model`` (name or file to be profiled here, once) with ``options``,
       ``repeats``, ``threads``, ``precision``; ``reference_speed``, ``reference_memory_bandwidth``, ``efficiency``.
 
@@ -204,6 +206,10 @@ def make_costs(spec: str | Mapping[str, Any], model: str | None = None) -> CostM
             raise InputError(f"unknown key {key!r} of {kind} costs{known}")
     if kind == "linear":
         return LinearCosts()
+    if kind == "calibrated":
+        from envs.costs_calibrated import CalibratedCosts
+
+        return CalibratedCosts(settings.get("seconds"))  # type: ignore[arg-type]
     roofline = RooflineCosts(_efficiency(settings.pop("efficiency", {})))
     return roofline if kind == "roofline" else _profiled(settings, model, roofline)
 

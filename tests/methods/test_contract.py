@@ -10,7 +10,7 @@ from tests.methods.problems import brute_force, constrained_toy, random_problem,
 from tests.methods.running import go, make
 
 BUDGET = 48
-ONE_SHOT = {"heft", "cpop", "round-robin", "single-device"}
+ONE_SHOT = {"heft", "cpop", "enumerative", "round-robin", "single-device"}
 """Methods that ignore the seed."""
 
 
