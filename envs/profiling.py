@@ -147,8 +147,7 @@ def _measure(
     path: Path, shapes: openvino_capture.InputShapes | None, graph: ComputationGraph, repeats: int, threads: int, precision: str
 ) -> tuple[np.ndarray, str]:
     """Median seconds of every layer of an IR file, float64[V], and OpenVINO's version."""
-    import openvino
-
+    openvino = openvino_capture.import_openvino()
     model = openvino_capture.read_model(path)
     openvino_capture.concrete(model, shapes, graph.name)
     settings = {

@@ -13,6 +13,7 @@ Structure is exactly that of the IR file; shapes come from the same model with i
 from __future__ import annotations
 
 import re
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,9 +87,17 @@ def parse_ir(path: Path) -> tuple[list[Layer], list[tuple[int, int, int]], list[
     return layers, edges, names
 
 
+def import_openvino() -> Any:
+    """The openvino package without its telemetry, which would report every conversion to Intel unasked."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    return openvino
+
+
 def read_model(path: Path) -> Any:
     """The ``openvino.Model`` of an IR file; InputError in one line if OpenVINO cannot read it."""
-    import openvino
+    openvino = import_openvino()
 
     try:
         return openvino.Core().read_model(path)
@@ -100,9 +109,9 @@ def read_model(path: Path) -> Any:
 def convert_onnx(path: Path) -> Any:
     """The ``openvino.Model`` of an ONNX file; InputError in one line if it is damaged or uses operators OpenVINO lacks."""
     import onnx
-    import openvino
     from google.protobuf.message import DecodeError
 
+    openvino = import_openvino()
     try:
         graph = onnx.load(path, load_external_data=False).graph
     except (DecodeError, ValueError) as error:
@@ -137,7 +146,7 @@ def first_line(error: Exception) -> str:
 
 def save_ir(model: Any, directory: Path) -> Path:
     """Write a model as IR with the default ``compress_to_fp16=True``, which decides the number of layers; returns the ``.xml``."""
-    import openvino
+    openvino = import_openvino()
 
     path = directory / "model.xml"
     openvino.save_model(model, path)
@@ -153,7 +162,7 @@ def concrete(model: Any, input_shapes: InputShapes | None, label: str) -> None:
     Raises:
         InputError: for an unknown input, shapes that do not fit, and other dynamic dimensions, naming the input.
     """
-    import openvino
+    openvino = import_openvino()
 
     parameters = model.get_parameters()
     named = {name: p for p in parameters for name in {p.get_friendly_name(), *p.output(0).get_names()}}

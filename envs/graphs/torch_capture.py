@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from envs.errors import InputError, nearest
-from envs.graphs.openvino_capture import first_line
+from envs.graphs.openvino_capture import first_line, import_openvino
 
 if TYPE_CHECKING:
     import torch
@@ -96,7 +96,6 @@ def convert_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tenso
     Raises:
         InputError: if the module cannot run on the inputs or OpenVINO cannot convert it.
     """
-    import openvino
     import torch
 
     example = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
@@ -107,7 +106,7 @@ def convert_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tenso
             warnings.simplefilter("ignore", category=torch.jit.TracerWarning)
             warnings.simplefilter("ignore", category=DeprecationWarning)  # OpenVINO traces with torch.jit
             module(*example)  # first by itself: an error in the module reads better than one in its trace
-            return openvino.convert_model(module, example_input=example[0] if len(example) == 1 else example)
+            return import_openvino().convert_model(module, example_input=example[0] if len(example) == 1 else example)
     except Exception as error:  # whatever the user's module raises
         raise InputError(f"torch module {type(module).__name__} cannot be captured: {first_line(error)}") from None
     finally:
