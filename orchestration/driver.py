@@ -93,9 +93,9 @@ def run_sweep(
         ui = f"mlflow ui --backend-store-uri {uri}" if "://" in uri and not uri.startswith("http") else f"open {uri}"
         if work.complete and (folder / "leaderboard.json").exists():
             display.say(f"all {len(trials)} trials ran before; --fresh runs them again")
-        needs_service = not local and any(not in_worker(t.evaluator) for t in work.waiting)
         backend: Backend = LocalBackend(folder)
-        if not local:
+        if not local and not work.complete:
+            needs_service = any(not in_worker(t.evaluator) for t in work.waiting)
             backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service)
         try:
             with _stoppable():
@@ -217,6 +217,7 @@ def _run_all(work: Work, backend: Backend, ledger: Ledger, display: Display, swe
                 if ended.status == "failed" and labels < 5:
                     labels += 1
                     display.say(f"failed: {trial.label} on {trial.problem_label}, seed {trial.seed}: {ended.error}")
+        display.tick(0)
         if work.blocked:
             display.note = f"{work.blocked} more could not start, because the trial they start from failed"
 

@@ -39,7 +39,7 @@ class Display:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.console.is_terminal:
             self._live.stop()
-        self.console.print(self.line(), highlight=False)
+        self.console.print(self.line(), highlight=False, markup=False, soft_wrap=True)
 
     def ended(self, label: str, best: tuple[tuple[str, str, float], ...], evaluations: int, failed: bool) -> None:
         """One more trial ended."""
@@ -55,11 +55,11 @@ class Display:
         self.running = running
         if not self.console.is_terminal and time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
-            self.console.print(self.line(), highlight=False)
+            self.console.print(self.line(), highlight=False, markup=False, soft_wrap=True)
 
     def say(self, sentence: str) -> None:
         """Print a line that stays."""
-        self.console.print(sentence, highlight=False, markup=False)
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> float | None:
         """Seconds left at the speed so far; None before the first trial ended."""
