@@ -24,13 +24,11 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the sweep; 1 if trials failed."""
     from orchestration.definition.sweep import load_sweep
+    from orchestration.driver import HOME, run_sweep
     from orchestration.plan import Rates, make_plan, render
 
     sweep = load_sweep(args.sweep)
     sweep.check_problems()
-    print(render(make_plan(sweep, Rates.from_runs(Path(".placewright")))), flush=True)
-
-    from orchestration.driver import run_sweep
-
+    print(render(make_plan(sweep, Rates.from_runs(args.output or HOME))), flush=True)
     result = run_sweep(sweep, address=args.address, tracking_uri=args.tracking_uri, local=args.local, fresh=args.fresh, output=args.output)
     return 1 if result.failed else 0

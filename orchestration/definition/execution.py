@@ -1,4 +1,4 @@
-"""How trials run, as opposed to what they compute: resources, batch, checkpoints; given for the sweep, a stage or a method."""
+"""How trials run, not what they compute: resources, placements a request, checkpoints; for the sweep, a stage or a method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from orchestration.definition.view import View
 from orchestration.trial import FrozenDict
 
-EXECUTION_KEYS = ("resources", "batch", "checkpoint_every")
+EXECUTION_KEYS = ("resources", "propose", "checkpoint_every")
+"""``propose`` is how many placements are asked of a method at once; many methods have a setting ``batch`` of their own."""
 _RESOURCES = ("cpu", "gpu", "custom")
 
 
@@ -17,28 +18,29 @@ class Execution:
     """What is not None was given; the method's own word beats the stage's, which beats the sweep's."""
 
     resources: FrozenDict | None = None
-    batch: int | None = None
+    propose: int | None = None
     checkpoint_every: int | None = None
 
     def over(self, other: Execution) -> Execution:
         """This where it says something, else ``other``."""
         return Execution(
             self.resources if self.resources is not None else other.resources,
-            self.batch if self.batch is not None else other.batch,
+            self.propose if self.propose is not None else other.propose,
             self.checkpoint_every if self.checkpoint_every is not None else other.checkpoint_every,
         )
 
     def arguments(self) -> dict[str, Any]:
         """What to pass to `Trial`, whose defaults hold for the rest."""
-        return {k: v for k in EXECUTION_KEYS if (v := getattr(self, k)) is not None}
+        given = {"resources": self.resources, "batch": self.propose, "checkpoint_every": self.checkpoint_every}
+        return {k: v for k, v in given.items() if v is not None}
 
 
 def read_execution(view: View) -> Execution:
     """The execution keys of a mapping."""
-    resources, batch, every = (view.child(k) for k in EXECUTION_KEYS)
+    resources, propose, every = (view.child(k) for k in EXECUTION_KEYS)
     return Execution(
         None if resources is None else _resources(resources),
-        None if batch is None else batch.integer(1),
+        None if propose is None else propose.integer(1),
         None if every is None else every.integer(1),
     )
 

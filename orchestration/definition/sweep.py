@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from envs.errors import InputError
+from methods.common import registry
 from orchestration.definition.execution import EXECUTION_KEYS, Execution
 from orchestration.definition.expansion import Expander, Expansion, equal_trials
 from orchestration.definition.issues import Issues, Mark, SweepErrors
-from orchestration.definition.methods import MethodTable, read_methods
+from orchestration.definition.methods import MethodRow, MethodTable, read_methods
 from orchestration.definition.problems import ProblemTable, read_problems
 from orchestration.definition.searches import SearchSpec
 from orchestration.definition.source import Node, Source, read_source
@@ -78,22 +80,39 @@ class Sweep:
         return list({p.label + p.content_hash: p for s in self.stages for p in s.problems}.values())
 
     def check_problems(self) -> None:
-        """Builds every problem, so that what cannot be placed is known before anything starts.
+        """Builds every problem, and every method once a network, so that what cannot work is known before anything starts.
 
         Models are captured on the way, which takes seconds the first time and is cached on disk.
 
         Raises:
-            SweepErrors: naming each problem that cannot be built, at the line of its graph.
+            SweepErrors: naming each problem at the line of its graph, each method at the line of its label.
         """
         issues = Issues()
-        for problem in self.problems:
+        built: dict[str, int] = {}
+        for spec in self.problems:
             try:
-                problem.load()
+                built[spec.content_hash] = spec.load().n_nodes
             except InputError as error:
-                mark = self.problem_marks.get(problem.graph_label, Mark(str(self.path), 0))
+                mark = self.problem_marks.get(spec.graph_label, Mark(str(self.path), 0))
                 cure = "" if ";" in str(error) else "; change the graph, the network or the costs"
-                issues.add(mark, f"problem {problem.label}: {error}{cure}")
+                issues.add(mark, f"problem {spec.label}: {error}{cure}")
+        for row, spec in self._pairs(built):
+            try:
+                registry.build(row.method, row.config, [spec.load()], 0)
+            except InputError as error:
+                issues.add(row.mark, f"method {row.label!r} on {spec.label}: {error}{'' if ';' in str(error) else '; change its settings'}")
         issues.raise_any()
+
+    def _pairs(self, sizes: Mapping[str, int]) -> Iterator[tuple[MethodRow, ProblemSpec]]:
+        """Every method with the smallest graph of every network it is used on (sizes by content hash of the problem)."""
+        smallest: dict[tuple[str, FrozenDict, str], tuple[MethodRow, ProblemSpec]] = {}
+        for stage in self.stages:
+            for row, spec in itertools.product(stage.rows, stage.problems):
+                key = (row.method, row.config, spec.network_label)
+                size = sizes.get(spec.content_hash)
+                if size is not None and (key not in smallest or size < sizes[smallest[key][1].content_hash]):
+                    smallest[key] = (row, spec)
+        yield from smallest.values()
 
 
 def load_sweep(path: str | Path) -> Sweep:
