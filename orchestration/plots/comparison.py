@@ -20,8 +20,8 @@ MOST_ROWS = 40
 
 
 def styles(comparison: Comparison) -> dict[str, tuple[str, object, str]]:
-    """The look of every row, by label: the same in all pictures of a report, whatever the ranking."""
-    return method_styles([comparison.collection.label(row) for row in comparison.collection.rows])
+    """The look of every row, by label: the same in all pictures of a report; the strongest colours go to the best."""
+    return method_styles([comparison.collection.label(row) for row in comparison.order])
 
 
 def makespan_per_method(comparison: Comparison, stem: Path) -> list[Path]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LABELS_UP_TO = 60
 _SWEEPS = 24
+_CROWDED = 1500
+"""Edges beyond which all are drawn thinner and paler."""
 _HEADER = 1.1
 """Inches above the picture for title, note and legend."""
 
@@ -119,12 +121,12 @@ def _edges(axes: Axes, edges: np.ndarray, placement: np.ndarray, x: np.ndarray, 
     u, v = edges.T
     crosses, folds = placement[u] != placement[v], band[u] != band[v]
     # Edges over several layers bow, so that they do not run behind the nodes between.
-    t = np.linspace(0, 1, 9)[None, :]
+    t = np.linspace(0, 1, 9 if len(edges) > _CROWDED else 25)[None, :]
     bow = np.where(folds | (np.abs(x[v] - x[u]) <= x_step(x)), 0.0, 0.45 + 0.02 * np.abs(x[v] - x[u]))[:, None]
     xs, ys = x[u][:, None] * (1 - t) + x[v][:, None] * t, y[u][:, None] * (1 - t) + y[v][:, None] * t
-    curves = np.stack([xs, ys - bow * (1 - (2 * t - 1) ** 4)], axis=2)
-    thin = float(np.clip(radius / 9, 0.3, 1.1))
-    crowded = len(edges) > 1000
+    curves = np.stack([xs, ys - bow * np.sin(np.pi * t)], axis=2)
+    thin = float(np.clip(radius / 8, 0.4, 1.1))
+    crowded = len(edges) > _CROWDED
     for mask, colour, line, alpha in (
         (~crosses & ~folds, "#9aa3b2", thin, 0.4 if crowded else 0.8),
         (~crosses & folds, "#9aa3b2", thin * 0.7, 0.25),

@@ -92,8 +92,13 @@ class Comparison:
 
 
 def compare(collection: Collection, baseline: str | None = None) -> Comparison:
-    """Rank all rows by IQM (ties by mean, then name) and test each against ``baseline``, a method's label; the leader if None."""
-    standings = sorted((_standing(collection, row) for row in collection.rows), key=_rank)
+    """Rank all rows by IQM (ties by mean, then name) and test each against ``baseline``, a method's label; the leader if None.
+
+    Rows that lack problems which others of their stage have run stand below those, because they were not scored on the same.
+    """
+    standings = [_standing(collection, row) for row in collection.rows]
+    most = {s.stage: max(t.problems for t in standings if t.stage == s.stage) for s in standings}
+    standings.sort(key=lambda s: (s.problems < most[s.stage], _rank(s)))
     against = _baseline(standings, baseline)
     versus = _versus(collection, [s.row for s in standings], against) if against else ()
     cells = {(row, p.key): cell for row in collection.rows for p in collection.problems if (cell := _cell(collection, row, p.key))}

@@ -20,12 +20,12 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
     """Methods from best to worst over all seeds and problems."""
     collection = comparison.collection
     staged = len(collection.stages) > 1
-    most = max((s.problems for s in comparison.standings), default=0)
+    most = {s.stage: max(t.problems for t in comparison.standings if t.stage == s.stage) for s in comparison.standings}
     columns = ["#", "method", *(["stage"] if staged else []), "runs", f"IQM [{LEVEL:.0%} CI]", "mean", "to best", "to bound", "evals"]
     columns += [*(["wall s"] if times else []), "invalid", "failed"]
     rows = []
     for place, s in enumerate(comparison.standings, 1):
-        runs = f"{s.runs}" if s.problems == most else f"{s.runs} ({s.problems}/{most} problems)"
+        runs = f"{s.runs}" if not s.runs or s.problems == most[s.stage] else f"{s.runs} ({s.problems}/{most[s.stage]} problems)"
         row = [f"{place}" if s.runs else NONE, s.method, *([s.stage] if staged else []), runs, interval(s.iqm), number(s.mean)]
         row += [percent(s.gap_to_best), percent(s.gap_to_bound), _count(s.evaluations)]
         row += [*([_seconds(s.wall_seconds)] if times else []), f"{s.tally.invalid}", _failed(s)]
@@ -36,6 +36,8 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
         f"IQM: interquartile mean over all runs, with a {LEVEL:.0%} bootstrap interval ({REPLICATES} resamples of seeds within problems).",
         "to best, to bound: mean gap to best known and lower bound. evals, wall s: mean a run. invalid: evaluations that cannot run.",
     ]
+    if any(0 < s.problems < most[s.stage] for s in comparison.standings):
+        notes.append("Methods that have not run on all problems of their stage stand below those that have.")
     if unplaced:
         notes.append(f"{unplaced} runs found no valid placement; their score is ∞.")
     title = f"Leaderboard: {len(collection.problems)} problems, {len(collection.runs)} runs"

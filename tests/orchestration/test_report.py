@@ -84,6 +84,13 @@ def test_stages_are_rows_of_their_own_and_pretraining_is_none() -> None:
     assert compare(collect(results), "l (zero-shot)").baseline == ("zero-shot", "l")
 
 
+def test_a_method_that_skipped_the_hard_problems_does_not_lead() -> None:
+    comparison = compare(collect([*small_study(2), trial("partial", 0, problem("ga", 0.0005))]))
+    assert [s.method for s in comparison.standings] == ["m0", "m1", "partial"]
+    assert comparison.standings[-1].mean == 1.0
+    assert "1 (1/3 problems)" in tables.render(comparison, "table")
+
+
 def test_one_problem_measured_in_two_ways_is_two() -> None:
     results = [trial("a", 0, problem("ga", 1.0)), trial("a", 0, problem("ga", 9.0, protocol="openvino:cpu"), stage="host")]
     comparison = compare(collect(results))
