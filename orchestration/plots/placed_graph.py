@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 LABELS_UP_TO = 60
 _SWEEPS = 24
-_CROWDED = 1500
-"""Edges beyond which all are drawn thinner and paler."""
+_MANY, _DENSE = 1500, 3
+"""Edges in all, or edges a node, beyond which they are drawn thinner and paler."""
 _HEADER = 1.1
 """Inches above the picture for title, note and legend."""
 
@@ -121,17 +121,17 @@ def _edges(axes: Axes, edges: np.ndarray, placement: np.ndarray, x: np.ndarray, 
     u, v = edges.T
     crosses, folds = placement[u] != placement[v], band[u] != band[v]
     # Edges over several layers bow, so that they do not run behind the nodes between.
-    t = np.linspace(0, 1, 9 if len(edges) > _CROWDED else 25)[None, :]
+    t = np.linspace(0, 1, 9 if len(edges) > _MANY else 25)[None, :]
     bow = np.where(folds | (np.abs(x[v] - x[u]) <= x_step(x)), 0.0, 0.45 + 0.02 * np.abs(x[v] - x[u]))[:, None]
     xs, ys = x[u][:, None] * (1 - t) + x[v][:, None] * t, y[u][:, None] * (1 - t) + y[v][:, None] * t
     curves = np.stack([xs, ys - bow * np.sin(np.pi * t)], axis=2)
     thin = float(np.clip(radius / 8, 0.4, 1.1))
-    crowded = len(edges) > _CROWDED
+    crowded = len(edges) > _MANY or len(edges) > _DENSE * len(x)
     for mask, colour, line, alpha in (
         (~crosses & ~folds, "#9aa3b2", thin, 0.4 if crowded else 0.8),
         (~crosses & folds, "#9aa3b2", thin * 0.7, 0.25),
         (crosses & folds, INK, thin, 0.25),
-        (crosses & ~folds, INK, thin if crowded else thin * 1.5, 0.45 if crowded else 0.85),
+        (crosses & ~folds, INK, 0.6 * thin if crowded else thin * 1.5, 0.45 if crowded else 0.85),
     ):
         if mask.any():
             axes.add_collection(LineCollection(list(curves[mask]), colors=colour, linewidths=line, alpha=alpha, zorder=1))
