@@ -249,14 +249,14 @@ def load_problem(spec: ProblemSpec) -> Problem:
     from envs.problem import Problem
 
     costs = _costs(spec.costs, spec.graph if spec.costs["kind"] == "profiled" else FrozenDict())
-    from_json = spec.graph.get("file", "").endswith(".json")
-    if from_json:
-        from envs import formats
+    if not spec.graph.get("file", "").endswith(".json"):
+        graph = dataclasses.replace(_graph(spec.graph), name=spec.graph_label)
+        network = dataclasses.replace(_network(spec.network), name=spec.network_label)
+        return Problem(graph, network, costs or LinearCosts(), spec.objective)
+    from envs import formats
 
-        network = None if "own" in spec.network else _network(spec.network)
-        problem = formats.load_problem(_path(spec.graph), network, costs)
-    else:
-        problem = Problem(_graph(spec.graph), _network(spec.network), costs or LinearCosts())
+    given = None if "own" in spec.network else dataclasses.replace(_network(spec.network), name=spec.network_label)
+    problem = formats.load_problem(_path(spec.graph), given, costs)
     return Problem(
         dataclasses.replace(problem.graph, name=spec.graph_label),
         dataclasses.replace(problem.network, name=spec.network_label),

@@ -219,6 +219,8 @@ class StageReader:
                 return source.folds, list(source.problems)
             held = {g for fold in source.folds for g in fold}
             return (), [p for p in source.problems if p.graph_label in held]
+        if source is not None and source.per == "problem" and (on is None or on.value is None):
+            return (), list(source.problems)
         before = len(self.issues.found)
         selection = self.problems.select(on)
         if hold is None or hold.value is None:

@@ -1,0 +1,123 @@
+"""The command line: fast help, one readable line an error, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envs.errors import InputError
+from orchestration.cli import plan as plan_command
+from orchestration.cli.main import command_names, main, make_parser
+
+SWEEP = """
+sweep: tiny
+problems:
+  graphs: {layered: {synthetic: {tasks: 12}, seeds: [0, 1]}}
+  networks: {two: {synthetic: {devices: 2}}}
+methods: [random, heft]
+budget: 20
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.yaml").write_text(SWEEP)
+    return tmp_path / "tiny.yaml"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; from orchestration.cli.main import make_parser; make_parser(); print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"numpy", "torch", "ray", "mlflow", "optuna", "openvino", "matplotlib", "numba", "scipy", "yaml", "rich"}
+    assert not heavy & set(out.stdout.split()), "commands must import what they need inside run()"
+
+
+def test_every_command_is_found_and_explained() -> None:
+    names = command_names()
+    assert {"plan", "run", "validate"} <= set(names) and "main" not in names
+    text = make_parser().format_help()
+    for name in names:
+        assert f"\n    {name} " in text
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in command_names():
+        with pytest.raises(SystemExit) as ended:
+            main([name, "--help"])
+        assert ended.value.code == 0
+        assert name in capsys.readouterr().out
+
+
+def test_version_and_bare_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out[0].isdigit()
+    assert main([]) == 0
+    assert "usage: placewright" in capsys.readouterr().out
+
+
+def test_misspelt_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["vaildate", "x.yaml"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "placewright: unknown command 'vaildate'; did you mean 'validate'?; see placewright --help\n"
+
+
+def test_missing_argument_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan"])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and err.startswith("placewright: ") and "SWEEP.yaml" in err
+
+
+def test_validate_says_valid(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(sweep)]) == 0
+    assert capsys.readouterr().out == f"{sweep}: valid, 4 trials and 0 searches\n"
+
+
+def test_validate_reports_several_files(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = sweep.with_name("bad.yaml")
+    bad.write_text(SWEEP.replace("heft", "hefd"))
+    assert main(["validate", str(sweep), str(bad), str(sweep.with_name("none.yaml"))]) == 2
+    captured = capsys.readouterr()
+    assert "tiny.yaml: valid" in captured.out
+    assert captured.err.splitlines() == [
+        f"placewright: {bad}:6: unknown method 'hefd'; did you mean 'heft'?",
+        f"placewright: {sweep.with_name('none.yaml')}: cannot be read (No such file or directory); the folder has bad.yaml, tiny.yaml",
+    ]
+
+
+def test_plan_as_text_and_json(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(sweep), "--runs", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("tiny: 1 stage, 4 trials, 80 evaluations\n")
+    assert main(["plan", str(sweep), "--runs", str(tmp_path), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"][0]["trials"] == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InputError("this is wrong; do that"), 2, "placewright: this is wrong; do that"),
+        (KeyboardInterrupt(), 130, "placewright: stopped"),
+        (RuntimeError("odd\nmore"), 1, "placewright: RuntimeError: odd (unexpected; PLACEWRIGHT_DEBUG=1 shows where, please report it)"),
+    ],
+)
+def test_errors_are_one_line(
+    error: BaseException, code: int, line: str, sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_args: object) -> int:
+        raise error
+
+    monkeypatch.setattr(plan_command, "run", fails)
+    assert main(["plan", str(sweep)]) == code
+    assert capsys.readouterr().err == line + "\n"
+
+
+def test_closed_pipe_is_quiet(sweep: Path) -> None:
+    command = f"{sys.executable} -m orchestration.cli.main plan {sweep} --format json | true"
+    out = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert out.stderr == "" and out.returncode == 0
