@@ -17,6 +17,8 @@ from methods.common.schedule import cpop
 class Cpop(FixedList):
     """One placement."""
 
+    seeded = False
+
     def count(self) -> int:
         return 1
 

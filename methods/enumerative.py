@@ -32,6 +32,7 @@ class Enumerative(FixedList):
     """One placement; of nodes without a meta-op, each level counts as one."""
 
     Config = EnumerativeConfig
+    seeded = False
 
     def count(self) -> int:
         return 1

@@ -16,6 +16,8 @@ from methods.common.fixed_list import FixedList
 class RoundRobin(FixedList):
     """One placement: blocks of layers, in the network's order of devices."""
 
+    seeded = False
+
     def count(self) -> int:
         return 1
 

@@ -26,6 +26,7 @@ class SingleDevice(FixedList):
     """One placement, or one per device; InputError for a device that the network does not have."""
 
     Config = SingleDeviceConfig
+    seeded = False
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)

@@ -47,6 +47,8 @@ class Method(ABC):
     """Whether one instance may train on several problems at once."""
     wants_trace: ClassVar[bool] = False
     """Whether measurements should carry start and finish times."""
+    seeded: ClassVar[bool] = True
+    """Whether the seed matters; False for heuristics that have nothing to draw, which repeat themselves under every seed."""
     toy_config: ClassVar[dict[str, Any]] = {}
     """Overrides that make the method quick enough for tests on toy problems; a sweep never uses them."""
 
