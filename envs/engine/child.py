@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-import traceback
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import torch
 
+from envs.child_process import serve
 from envs.engine.devices import inference, parse_devices
 from envs.engine.executor import Execution, Executor
 from envs.engine.measuring import Measuring
 from envs.engine.program import Program
-from envs.errors import InputError
 from envs.measurement import Outcome
 from envs.problem import Problem
 from envs.work_conserving import Discipline
@@ -67,27 +65,6 @@ class _Child:
                 return
 
 
-def main(connection: Connection) -> None:
-    """Answer ``(command, *arguments)`` by ``("ok", result)`` or ``("input", message)`` or ``("error", traceback)``."""
-    child: _Child | None = None
-    while True:
-        try:
-            command, *arguments = connection.recv()
-        except EOFError:
-            return
-        try:
-            with inference():
-                if command == "open":
-                    child, result = _Child(*arguments), None
-                else:
-                    result = getattr(child, command)(*arguments)
-            connection.send(("ok", result))
-        except InputError as error:
-            connection.send(("input", str(error)))
-        except Exception:
-            connection.send(("error", traceback.format_exc()))
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(Connection(int(sys.argv[1])))
+    serve(int(sys.argv[1]), _Child, inference)

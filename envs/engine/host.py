@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
-import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from envs.child_process import ChildProcess, Fault
 from envs.engine.measuring import Measuring
-from envs.errors import InputError
 from envs.measurement import Measurements, Outcome
 from envs.problem import Problem
 from envs.simulators.evaluator import as_placements
@@ -36,52 +32,6 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(64 << 20),
 }  # fmt: skip
-
-
-class _Fault(RuntimeError):
-    """The measuring process did not answer; ``late`` tells whether it ran out of time or died."""
-
-    def __init__(self, late: bool, text: str) -> None:
-        super().__init__(text)
-        self.late = late
-
-
-class _Process:
-    """The measuring process and the connection to it."""
-
-    def __init__(self) -> None:
-        here, there = socket.socketpair()
-        self.connection = Connection(here.detach())
-        with there:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-m", "envs.engine.child", str(there.fileno())],
-                pass_fds=(there.fileno(),),
-                stdin=subprocess.DEVNULL,
-                cwd=Path(__file__).parents[2],
-                env={**os.environ, **_ENVIRONMENT},
-            )
-
-    def ask(self, limit: float, command: str, *arguments: Any) -> Any:
-        """The answer to a command within ``limit`` seconds; a `_Fault`, after which the process is dead, if there is none."""
-        try:
-            self.connection.send((command, *arguments))
-            if not self.connection.poll(limit):
-                self.kill()
-                raise _Fault(True, f"no answer within {limit:g} s, so the measuring process was killed")
-            kind, result = self.connection.recv()
-        except (EOFError, OSError):
-            self.kill()
-            raise _Fault(False, f"the measuring process died with exit code {self.popen.returncode}") from None
-        if kind == "input":
-            raise InputError(result)
-        if kind == "error":
-            raise _Fault(False, result)
-        return result
-
-    def kill(self) -> None:
-        self.popen.kill()
-        self.popen.wait()
-        self.connection.close()
 
 
 @dataclass
@@ -104,7 +54,7 @@ class Engine:
     """What the input tensors are drawn from."""
     prepare_limit: float = 300.0
     """Seconds to make a problem's inputs and run it once on one device."""
-    _process: _Process | None = field(default=None, init=False, repr=False, compare=False)
+    _process: ChildProcess | None = field(default=None, init=False, repr=False, compare=False)
     _prepared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -152,20 +102,20 @@ class Engine:
         limit = self.measuring.time_limit
         try:
             process = self._ready(problem)
-        except _Fault as fault:
+        except Fault as fault:
             return _row(Outcome.INFRASTRUCTURE, str(fault))
         try:
             row = process.ask(limit + _GRACE, "measure", problem.content_hash, placement)
-        except _Fault as fault:
+        except Fault as fault:
             return _row(Outcome.TOO_SLOW if fault.late else Outcome.INFRASTRUCTURE, str(fault))
         if not row["run"].clean:
             self.close()  # a kernel of the abandoned run goes on; the next measurement gets a process without it
         return row
 
-    def _ready(self, problem: Problem) -> _Process:
+    def _ready(self, problem: Problem) -> ChildProcess:
         """The process, started if need be, with the problem prepared."""
-        if self._process is None or self._process.popen.poll() is not None:
-            self._process, self._prepared = _Process(), []
+        if self._process is None or not self._process.alive:
+            self._process, self._prepared = ChildProcess("envs.engine.child", _ENVIRONMENT), []
             self._process.ask(
                 _START_LIMIT, "open", self.devices, self.discipline, self.measuring, self.emulate_links, self.check_results, self.input_seed
             )
