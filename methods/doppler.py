@@ -16,6 +16,7 @@ Differences from the paper:
 - The reward is the paper's, minus the mean of all earlier ones, but divided by their standard deviation
   (``standardize``), as the weight of the entropy would otherwise depend on the unit of time.
 - Devices of inputs, which are everywhere at no cost (Algorithm 1), get no gradient; they have no influence.
+- With ``baseline_memory`` the baseline forgets, which keeps it near the rewards of a policy that has become much better.
 - With ``exploration="softmax"`` actions are drawn from the policy in place of ε-greedy ones. The default is the paper's.
 - A failed placement counts as ``failure_factor`` times the worst successful one so far.
 - With message passing once a step, nodes also show whether they are placed and their estimated start and finish; the paper
@@ -55,8 +56,10 @@ class DopplerConfig:
     exploration: Literal["epsilon-greedy", "softmax"] = "epsilon-greedy"
     entropy: float = 1e-2
     """Weight of the entropy of both policies."""
+    baseline_memory: int | None = None
+    """Earlier rewards that the baseline and the standard deviation remember, exponentially; None remembers all equally."""
     standardize: bool = True
-    """Divide rewards by the standard deviation of all earlier ones."""
+    """Divide rewards by the standard deviation of earlier ones."""
     failure_factor: float = 2.0
     episodes_per_update: int = 1
     """Episodes (of one problem) whose gradients make one update."""
@@ -77,8 +80,8 @@ class DopplerConfig:
     imitation_learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
-        for key in ("episodes", "episodes_per_update", "hidden", "rounds", "imitation_episodes"):
-            if getattr(self, key) < 1:
+        for key in ("episodes", "episodes_per_update", "hidden", "rounds", "imitation_episodes", "baseline_memory"):
+            if getattr(self, key) is not None and getattr(self, key) < 1:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; doppler needs at least 1")
         if not 0.0 <= self.epsilon <= 1.0:
             raise InputError(f"setting 'epsilon' is {self.epsilon}; a probability is between 0 and 1")
@@ -102,7 +105,7 @@ class Doppler(Method):
         self.learner = self._learner()
         self.episodes = 0
         self.turn = 0
-        # Of the rewards of each problem so far: how many, mean, sum of squared differences from it, worst success.
+        # Of the rewards of each problem so far: how many, mean, variance, slowest success.
         self.rewards = np.zeros((len(problems), 4))
         self._pending: tuple[int, Encoded | None, list[Record], list[Tensor]] | None = None
 
@@ -174,8 +177,8 @@ class Doppler(Method):
         self.episodes += len(records)
 
     def _advantage(self, index: int, objective: float) -> float:
-        """Reward minus the mean of all earlier ones of the problem (section 5.1), by their standard deviation; 0 for the first."""
-        count, mean, squares, worst = self.rewards[index]
+        """Reward minus the mean of the problem's earlier ones (section 5.1), by their standard deviation; 0 for the first."""
+        count, mean, variance, worst = self.rewards[index]
         if np.isfinite(objective):
             worst = max(worst, objective)
         elif worst == 0.0:  # nothing has succeeded yet, so there is nothing to compare a failure with
@@ -183,11 +186,12 @@ class Doppler(Method):
         reward = -(objective if np.isfinite(objective) else self.config.failure_factor * worst)
         advantage = reward - mean if count else 0.0
         if self.config.standardize:
-            deviation = np.sqrt(squares / count) if count else 0.0
+            deviation = np.sqrt(variance)
             advantage = advantage / deviation if deviation > 1e-12 * abs(mean) else float(np.sign(advantage))
+        memory = self.config.baseline_memory
+        share = 1.0 / (count + 1 if memory is None else min(count + 1, memory))
         difference = reward - mean
-        mean += difference / (count + 1)
-        self.rewards[index] = (count + 1, mean, squares + difference * (reward - mean), worst)
+        self.rewards[index] = (count + 1, mean + share * difference, (1.0 - share) * (variance + share * difference**2), worst)
         return float(np.clip(advantage, -10.0, 10.0))
 
     def pretrain(self, problems: Sequence[Problem]) -> dict[str, float]:

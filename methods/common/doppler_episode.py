@@ -99,7 +99,7 @@ def new_record(inst: Instance) -> Record:
 
 @numba.njit(cache=True, nogil=True)
 def _look(v, parents, sizes, seconds, delay, per_byte, free, feasible, leaders, need, memory, state, features, allowed, starts):
-    """Device features of node v (D.2) into ``features`` float32[D, 5], where it may go into ``allowed``, when into ``starts`` float64[D]."""
+    """Device features of node v (D.2) into ``features`` float32[D, 5], devices open to it, and its start on each, float64[D]."""
     devices = seconds.shape[1]
     features[:] = 0.0
     some = False
