@@ -52,8 +52,8 @@ class SimulatorActor:
 
     def measure(
         self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool
-    ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float] | str:
-        """Rows, start, finish and the seconds it took; a sentence if the request cannot be served, "" for an unknown problem."""
+    ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float, int] | str:
+        """Rows, start, finish, seconds, process; a sentence if the request cannot be served, "" for an unknown problem."""
         problem = self.problems.get(problem_hash)
         if problem is None:
             return ""
@@ -65,7 +65,7 @@ class SimulatorActor:
             m = self.evaluators[evaluator].evaluate(problem, placements, seed, first=first, trace=trace)
         except InputError as error:
             return str(error)
-        return Rows.of(m), m.start, m.finish, time.perf_counter() - begin
+        return Rows.of(m), m.start, m.finish, time.perf_counter() - begin, os.getpid()
 
 
 class SimulatorHost:
@@ -76,6 +76,7 @@ class SimulatorHost:
 
     def __init__(self, name: str, problems: dict[str, Any]) -> None:
         self.name = name
+        self.pid: int | None = None
         self._problems = problems
         self._start()
 
@@ -102,7 +103,7 @@ class SimulatorHost:
             self._sent.discard(ask.problem_hash)
         if isinstance(reply, str):
             raise ServiceError(reply or f"problem {ask.problem_hash[:12]} could not be sent to {self.name}")
-        rows, start, finish, seconds = reply
+        rows, start, finish, seconds, self.pid = reply
         return Answer(rows, start, finish, measuring_seconds=seconds)
 
 

@@ -21,10 +21,8 @@ from envs.measurement import Outcome
 from orchestration.cache import MeasurementTable, Rows, join
 from orchestration.queues import FairQueue
 
-MAX_ROWS = 4096
-"""Rows at which a batch takes in no further request."""
 SPLIT_ROWS = 256
-"""Fewest rows worth a host of their own."""
+"""Fewest rows worth a host of their own: larger requests are spread over hosts, smaller ones share a batch up to so many."""
 ATTEMPTS = 3
 """How many hosts may fault over a batch before its rows come back as INFRASTRUCTURE."""
 
@@ -79,6 +77,8 @@ class Job:
     queued_at: float
     future: asyncio.Future[Answer]
     attempts: int = 0
+    avoid: set[int] = field(default_factory=set)
+    """Hosts that faulted over it (ids of their seats)."""
 
     @property
     def kind(self) -> tuple[Hashable, ...]:
@@ -92,6 +92,8 @@ class Host(Protocol):
     """Something that measures."""
 
     name: str
+    pid: int | None
+    """Process that measures, once known."""
     slots: int
     """Batches it may hold at once; 1 for real hardware, 2 for simulators so that they never wait for the next one."""
     lease_seconds: float | None
@@ -123,6 +125,14 @@ class Seat:
     @property
     def free(self) -> int:
         return 0 if self.quarantined or self.restarting else self.host.slots - self.running
+
+    def statistics(self) -> dict[str, Any]:
+        """What it did so far; ``utilisation`` is the share of its time in which it measured."""
+        lived = max(time.monotonic() - self.since, 1e-9)
+        return {
+            "name": self.host.name, "pid": self.host.pid, "running": self.running, "measurements": self.rows, "faults": self.faults,
+            "quarantined": self.quarantined, "utilisation": self.busy_seconds / lived,
+        }  # fmt: skip
 
 
 class Gauge:
@@ -202,7 +212,8 @@ class RewardService:
         with self.table.reading():
             slots, new = self.table.slots((ask.problem_hash, ask.protocol), ask.placements)
             fresh = int(new.sum())
-            waits = {self._pending[s] for s in slots[~new & ~self.table.done(slots)].tolist()}
+            others = (self._pending.get(s) for s in slots[~new & ~self.table.done(slots)].tolist())
+            waits = {future for future in others if future is not None}  # a row twice in this request is nobody else's
             pool.gauge.looked(len(new), len(new) - fresh, time.perf_counter() - begin)
             queue = measuring = 0.0
             if fresh:
@@ -249,17 +260,26 @@ class RewardService:
     def _pump(self, pool: Pool) -> None:
         """Give waiting work to free hosts, the least busy first."""
         while pool.queue:
-            seat = max(pool.seats, key=lambda s: s.free)
+            seats = self._candidates(pool)
+            if not seats:
+                for job in pool.queue.drain():
+                    resolve(job, unknown(job))
+                return
+            seat = max(seats, key=lambda s: s.free)
             if seat.free <= 0:
-                if all(s.quarantined for s in pool.seats):
-                    for job in pool.queue.drain():
-                        resolve(job, unknown(job))
                 return
             jobs = self._batch(pool)
             seat.running += 1
             task = asyncio.get_running_loop().create_task(self._work(pool, seat, jobs))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    def _candidates(pool: Pool) -> list[Seat]:
+        """The hosts that may take the next job: those that did not fault over it, if there are others."""
+        job = pool.queue.peek()
+        seats = [s for s in pool.seats if not s.quarantined]
+        return [s for s in seats if job is None or id(s) not in job.avoid] or seats
 
     @staticmethod
     def _batch(pool: Pool) -> list[Job]:
@@ -270,7 +290,7 @@ class RewardService:
             jobs.append(job)
             rows += len(job.placements)
             following = pool.queue.peek()
-            if following is None or following.kind != job.kind or rows + len(following.placements) > MAX_ROWS:
+            if following is None or following.kind != job.kind or rows + len(following.placements) > SPLIT_ROWS:
                 break
             job = pool.queue.pop()
         return jobs
@@ -307,6 +327,7 @@ class RewardService:
         seat.in_a_row += 1
         for job in reversed(jobs):
             job.attempts += 1
+            job.avoid.add(id(seat))
             if job.attempts >= ATTEMPTS:
                 resolve(job, unknown(job))
             else:
@@ -325,20 +346,7 @@ class RewardService:
 
     def statistics(self) -> dict[str, Any]:
         """Keys with their queue lengths and hosts, for `placewright hosts` and the progress display."""
-        now = time.monotonic()
-        keys = {
-            key: {
-                "queued": len(pool.queue),
-                "hosts": [
-                    {
-                        "name": seat.host.name, "running": seat.running, "measurements": seat.rows, "faults": seat.faults,
-                        "quarantined": seat.quarantined, "utilisation": seat.busy_seconds / max(now - seat.since, 1e-9),
-                    }
-                    for seat in pool.seats
-                ],
-            }
-            for key, pool in self.pools.items()
-        }  # fmt: skip
+        keys = {key: {"queued": len(p.queue), "hosts": [s.statistics() for s in p.seats]} for key, p in self.pools.items()}
         return {"keys": keys, "cache": {"hits": self.table.hits, "misses": self.table.misses}}
 
 

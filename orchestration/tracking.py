@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import queue
+import sqlite3
 import subprocess
 import threading
 import time
@@ -87,10 +88,35 @@ def check_uri(uri: str) -> None:
             raise InputError(f"tracking URI {uri!r} lies in a folder that cannot be made ({error.strerror}); choose another") from None
         if not os.access(folder, os.W_OK):
             raise InputError(f"tracking URI {uri!r} lies in a folder that cannot be written; choose another")
+        _check_sqlite(uri)
     elif scheme in ("http", "https"):
         _check_server(uri, parts)
     elif not parts.hostname and not parts.query and not parts.path:
         raise InputError(f"tracking URI {uri!r} names no host; write {scheme}://user:password@host/database")
+    else:
+        _check_database(uri)
+
+
+def _check_sqlite(uri: str) -> None:
+    """MLflow would try for minutes to open what is no database."""
+    path = Path(uri.removeprefix("sqlite:///"))
+    if path.exists():
+        try:
+            with contextlib.closing(sqlite3.connect(path)) as connection:
+                connection.execute("PRAGMA schema_version").fetchone()
+        except sqlite3.Error as error:
+            raise InputError(f"tracking store {uri!r} cannot be opened ({error}); move the file away or choose another") from None
+
+
+def _check_database(uri: str) -> None:
+    import sqlalchemy
+
+    try:
+        engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
+        engine.connect().close()
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"tracking store {uri!r} cannot be opened ({reason}); start it or choose another --tracking-uri") from None
 
 
 def _check_server(uri: str, parts: urllib.parse.SplitResult) -> None:
@@ -108,7 +134,7 @@ def _check_server(uri: str, parts: urllib.parse.SplitResult) -> None:
         # any other answer, such as a request to log in, comes from a server that is there
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise InputError(f"tracking server {uri!r} does not answer ({reason}); start it or choose another --tracking") from None
+        raise InputError(f"tracking server {uri!r} does not answer ({reason}); start it or choose another --tracking-uri") from None
 
 
 def source_tags() -> dict[str, str]:
@@ -189,7 +215,7 @@ class Tracker:
         except (mlflow.MlflowException, SQLAlchemyError, OSError, ImportError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InputError(
-                f"tracking store {self.spec.uri!r} cannot be opened ({reason}); repair it or choose another --tracking"
+                f"tracking store {self.spec.uri!r} cannot be opened ({reason}); repair it or choose another --tracking-uri"
             ) from error
         self._thread = threading.Thread(target=self._follow, name="tracker", daemon=True)
         self._thread.start()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,3 +15,16 @@ import methods
 def toy_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the methods in ``toy_methods/`` known to the registry."""
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(Path(__file__).parent / "toy_methods")])
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[Any]:
+    """One Ray of two CPUs for all tests that need one; the module ``ray``."""
+    import ray
+
+    from orchestration.cluster import start_ray
+
+    started = start_ray(None, 2)
+    yield ray
+    if started:
+        ray.shutdown()

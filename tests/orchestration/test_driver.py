@@ -1,0 +1,190 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from envs.errors import InputError
+from orchestration.driver import run_sweep
+from orchestration.evaluators import InfrastructureError
+from orchestration.ledger import entries, results
+from orchestration.runner import run_trial
+from tests.orchestration.sweeps_for_tests import small_sweep
+
+
+def quiet():
+    return Console(file=open(os.devnull, "w"))
+
+
+@pytest.fixture
+def no_plots(monkeypatch):
+    """Plots take longer than the sweeps of these tests."""
+    from orchestration.report import finish
+
+    monkeypatch.setattr(finish, "_write_plots", lambda *_: [])
+    monkeypatch.setattr(finish, "PLACEMENTS_UP_TO", 0)
+
+
+def contents(folder):
+    return {r.trial: r.content() for r in results(folder)}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The small sweep, run in this process: what every other way of running it must give."""
+    folder = tmp_path_factory.mktemp("local")
+    return run_sweep(small_sweep(folder), local=True, output=folder / "out", console=quiet())
+
+
+def test_everything_of_a_sweep_is_there_at_its_end(local):
+    assert (local.finished, local.skipped, local.failed) == (12, 0, 0)
+    for name in ("sweep.yaml", "leaderboard.json", "leaderboard.csv", "ledger.jsonl"):
+        assert (local.folder / name).stat().st_size
+    assert all(r.ok for r in results(local.folder))
+
+
+def test_on_ray_the_results_are_the_same(tmp_path, local, ray_session, no_plots):
+    done = run_sweep(small_sweep(tmp_path), output=tmp_path / "out", console=quiet())
+    assert done.finished == 12 and contents(done.folder) == contents(local.folder)
+    for name in ("runs.csv", "leaderboard.csv"):
+        assert (done.folder / name).read_bytes() == (local.folder / name).read_bytes()
+
+
+def test_running_again_runs_nothing_and_fresh_runs_all(tmp_path, no_plots):
+    sweep = small_sweep(tmp_path)
+    run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
+    again = run_sweep(sweep, output=tmp_path / "out", console=quiet())
+    assert (again.finished, again.skipped) == (0, 12)
+    fresh = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet(), fresh=True)
+    assert (fresh.finished, fresh.skipped) == (12, 0)
+
+
+STAGES = """
+sweep: staged
+problems:
+  networks: {n4: {synthetic: {devices: 4}, seed: 0}}
+  graphs: {a: {synthetic: {tasks: 12}, seed: 0}, b: {synthetic: {tasks: 14}, seed: 1}, c: {synthetic: {tasks: 16}, seed: 2}}
+methods: [toy-learner]
+budget: 100
+stages:
+  pretrain: {on: [a, b]}
+  finetune: {from: pretrain, on: [c], budget: 70}
+  zero-shot: {from: pretrain, on: [c]}
+"""
+
+
+def test_stages_start_from_what_their_parent_learned(tmp_path, toy_methods, no_plots):
+    sweep = small_sweep(tmp_path, STAGES)
+    done = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
+    by_stage = {r.stage: r for r in results(done.folder)}
+    assert [r.evaluations for r in by_stage.values()] == [100, 70, 1]
+    from orchestration.checkpoint import load_state
+    from orchestration.ledger import trial_folder
+    from orchestration.runner import POLICY
+
+    counts = {s: load_state(trial_folder(done.folder, r.trial) / POLICY)["updates"] for s, r in by_stage.items()}
+    assert counts["pretrain"] == 2 and counts["finetune"] == 4
+
+
+def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(tmp_path, toy_methods, monkeypatch, no_plots):
+    from orchestration import worker
+
+    def fails(trial, *args, **kwargs):
+        if trial.kind == "pretrain":
+            raise ZeroDivisionError("own fault")
+        return run_trial(trial, *args, **kwargs)
+
+    text = STAGES.replace("methods: [toy-learner]", "methods: [toy-learner, heft]").replace(
+        "stages:\n", "stages:\n  plain: {on: [c], methods: [heft], kind: search}\n"
+    )
+    sweep = small_sweep(tmp_path, text)
+    monkeypatch.setattr(worker, "run_trial", fails)
+    done = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
+    assert (done.finished, done.failed) == (1, 3)
+    bad = next(r for r in results(done.folder) if r.status == "failed")
+    assert "ZeroDivisionError: own fault" in bad.traceback and not bad.infrastructure
+    again = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
+    assert (again.finished, again.skipped, again.failed) == (0, 2, 3)
+
+
+def test_failures_of_infrastructure_are_tried_again(tmp_path, monkeypatch, no_plots):
+    from orchestration import driver, worker
+
+    monkeypatch.setattr(driver, "FIRST_PAUSE", 0.0)
+    tries = {}
+
+    def flaky(trial, *args, **kwargs):
+        tries[trial.content_hash] = tries.get(trial.content_hash, 0) + 1
+        if trial.method == "heft" or tries[trial.content_hash] < 3:
+            raise InfrastructureError("host is gone")
+        return run_trial(trial, *args, **kwargs)
+
+    monkeypatch.setattr(worker, "run_trial", flaky)
+    sweep = small_sweep(tmp_path)
+    done = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
+    assert (done.finished, done.failed) == (8, 4)
+    monkeypatch.setattr(worker, "run_trial", run_trial)
+    again = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
+    assert (again.finished, again.skipped, again.failed) == (4, 8, 0)
+    assert len(list(entries(again.folder))) == 12
+
+
+def test_a_broken_store_is_said_before_anything_runs(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mlflow.db").write_text("this is no database, " * 100)
+    with pytest.raises(InputError, match="cannot be opened"):
+        run_sweep(small_sweep(tmp_path), local=True, output=tmp_path / "out", console=quiet())
+    assert not (tmp_path / "out" / "small").exists()
+
+
+LONG = """
+sweep: small
+problems:
+  networks: {n4: {synthetic: {devices: 4}, seed: 0}}
+  graphs: {a: {synthetic: {tasks: 40}, seed: 0}}
+methods: [random, local-search]
+seeds: [0, 1]
+checkpoint_every: 200
+budget: 3000
+"""
+
+
+def stop_by(number, folder, ended):
+    """Start the sweep as a command, signal it once more trials than ``ended`` wrote checkpoints, and wait for its end."""
+    command = [
+        sys.executable,
+        "-m",
+        "orchestration.cli.main",
+        "run",
+        str(folder / "small.yaml"),
+        "--local",
+        "--output",
+        str(folder / "out"),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 100
+    while len(list(folder.glob("out/small/trials/*/checkpoint.safetensors"))) <= ended and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert "Traceback" not in said
+    return process.returncode
+
+
+def test_a_stopped_and_killed_run_goes_on_where_it_was(tmp_path, no_plots):
+    sweep = small_sweep(tmp_path, LONG)
+    folder = tmp_path / "out" / "small"
+    assert stop_by(signal.SIGINT, tmp_path, 0) == 130
+    before = len(list(results(folder)))
+    assert before < 4
+    assert stop_by(signal.SIGKILL, tmp_path, before + 1) == -signal.SIGKILL
+    before = len(list(results(folder)))
+    done = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
+    assert done.finished == 4 - before and any(r.resumed for r in results(folder))
+    whole = run_sweep(sweep, local=True, output=tmp_path / "whole", console=quiet())
+    assert contents(folder) == contents(whole.folder)
+    assert json.loads((folder / "tracking.json").read_text())["offset"] == (folder / "ledger.jsonl").stat().st_size

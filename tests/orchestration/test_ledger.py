@@ -1,0 +1,89 @@
+import pytest
+
+from envs.errors import InputError
+from envs.simulators.evaluator import Simulator
+from orchestration.ledger import LEDGER, Ledger, entries, line, trial_folder
+from orchestration.runner import failed, run_trial
+from tests.orchestration.sweeps_for_tests import trial
+
+
+def ended(t, result):
+    return result.trial, result.status, result.infrastructure, line(t, result)
+
+
+@pytest.fixture(scope="module")
+def two():
+    trials = [trial("heft", 5, seed=s) for s in (0, 1)]
+    return [(t, run_trial(t, Simulator())) for t in trials]
+
+
+def test_what_ended_is_there_again(tmp_path, two):
+    with Ledger(tmp_path) as ledger:
+        ledger.append([ended(*two[0])])
+        ledger.append([ended(*two[1])])
+    assert list(entries(tmp_path)) == two
+    with Ledger(tmp_path) as ledger:
+        assert set(ledger.entries) == {t.content_hash for t, _ in two}
+        assert ledger.read(two[1][0].content_hash) == two[1]
+
+
+def test_the_last_line_of_a_trial_counts(tmp_path, two):
+    t, result = two[0]
+    with Ledger(tmp_path) as ledger:
+        ledger.append([ended(t, failed(t, ValueError("first try")))])
+        ledger.append([ended(*two[1])])
+        ledger.append([ended(t, result)])
+    assert list(entries(tmp_path)) == [two[1], two[0]]
+
+
+@pytest.mark.parametrize("cut", [1, 10, 200])
+def test_a_line_torn_by_a_kill_runs_again_and_nothing_else(tmp_path, two, cut):
+    with Ledger(tmp_path) as ledger:
+        ledger.append(map(lambda e: ended(*e), two))
+    path = tmp_path / LEDGER
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert list(entries(tmp_path)) == two[:1]
+    with Ledger(tmp_path) as ledger:
+        assert set(ledger.entries) == {two[0][0].content_hash}
+        ledger.append([ended(*two[1])])
+    assert list(entries(tmp_path)) == two
+
+
+def test_a_damaged_middle_is_said_and_not_guessed(tmp_path, two):
+    with Ledger(tmp_path) as ledger:
+        ledger.append(map(lambda e: ended(*e), two))
+    path = tmp_path / LEDGER
+    path.write_bytes(b"{}\n" + path.read_bytes())
+    with pytest.raises(InputError, match="byte 0"):
+        Ledger(tmp_path)
+
+
+def test_one_writer_at_a_time(tmp_path):
+    with Ledger(tmp_path), pytest.raises(InputError, match="another run"):
+        Ledger(tmp_path)
+    Ledger(tmp_path).close()
+
+
+def test_fresh_keeps_the_old_ledger_aside(tmp_path, two):
+    with Ledger(tmp_path) as ledger:
+        ledger.append([ended(*two[0])])
+    trial_folder(tmp_path, two[0][0].content_hash).mkdir(parents=True)
+    with Ledger(tmp_path, fresh=True) as ledger:
+        assert not ledger.entries
+    assert (tmp_path / "ledger.1.jsonl").exists()
+    assert not (tmp_path / "trials").exists()
+
+
+def test_only_failures_of_infrastructure_are_tried_again(tmp_path):
+    from orchestration.evaluators import InfrastructureError
+
+    a, b = trial("heft", 5), trial("heft", 6)
+    with Ledger(tmp_path) as ledger:
+        ledger.append([ended(a, failed(a, ValueError("own"))), ended(b, failed(b, InfrastructureError("host")))])
+        assert ledger.entries[a.content_hash].settled
+        assert not ledger.entries[b.content_hash].settled
+
+
+def test_a_trial_cannot_leave_its_folder(tmp_path):
+    with pytest.raises(InputError):
+        trial_folder(tmp_path, "../../etc")

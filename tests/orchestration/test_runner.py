@@ -1,0 +1,132 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from envs.measurement import Outcome
+from envs.simulators.evaluator import Simulator
+from methods.common.contract import Method, Proposal
+from orchestration import runner
+from orchestration.evaluators import Cached, Failing, InfrastructureError, Noisy
+from orchestration.records import TrialResult, placement_array
+from orchestration.runner import CHECKPOINT, Progress, evaluation_seed, method_seed, run_trial
+from orchestration.trial import Budget
+from tests.orchestration.sweeps_for_tests import problem_spec, trial
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAfter:
+    """Ends a trial by force once it has spent so many evaluations."""
+
+    def __init__(self, evaluations):
+        self.evaluations = evaluations
+
+    def progress(self, state: Progress):
+        if state.evaluations >= self.evaluations:
+            raise Stop
+
+
+@pytest.mark.parametrize("method", ["random", "local-search"])
+@pytest.mark.parametrize("evaluations", [1, 63, 150])
+def test_the_budget_is_spent_exactly(method, evaluations):
+    result = run_trial(trial(method, evaluations), Simulator())
+    assert result.evaluations == evaluations == sum(result.outcomes.values()) == result.problems[0].evaluations
+    assert result.problems[0].curve[-1].evaluations <= evaluations
+
+
+def test_the_result_says_what_the_placement_measures():
+    t = trial("random", 200)
+    found = run_trial(t, Simulator()).problems[0]
+    again = Simulator().evaluate(t.problems[0].load(), placement_array(found)[None])
+    assert found.objective == again.objective[0] == found.curve[-1].best
+    assert found.problem_hash == again.problem_hash
+    assert [p.evaluations for p in found.curve] == sorted({p.evaluations for p in found.curve})
+    assert all(a.best >= b.best for a, b in zip(found.curve, found.curve[1:], strict=False))
+
+
+@pytest.mark.parametrize("method", ["random", "local-search"])
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_an_interrupted_trial_goes_on_bit_for_bit(tmp_path, method, noise):
+    t = trial(method, 500, checkpoint_every=100, batch=16)
+    whole = run_trial(t, Simulator(noise=noise))
+    for stop in (150, 330):
+        with pytest.raises(Stop):
+            run_trial(t, Simulator(noise=noise), StopAfter(stop), checkpoint_dir=tmp_path)
+    assert (tmp_path / CHECKPOINT).exists()
+    resumed = run_trial(t, Simulator(noise=noise), checkpoint_dir=tmp_path)
+    assert resumed.resumed == 2
+    assert resumed.content() == whole.content()
+
+
+def test_a_trial_paused_at_rungs_ends_like_one_that_was_not(tmp_path):
+    t = trial("local-search", 400, batch=32)
+    rung = run_trial(t, Simulator(), checkpoint_dir=tmp_path, until=100)
+    assert rung.status == "paused" and 100 <= rung.evaluations < 132
+    assert run_trial(t, Simulator(), checkpoint_dir=tmp_path).content() == run_trial(t, Simulator()).content()
+
+
+def test_a_damaged_checkpoint_costs_time_only(tmp_path):
+    t = trial("random", 300, checkpoint_every=64)
+    with pytest.raises(Stop):
+        run_trial(t, Simulator(), StopAfter(200), checkpoint_dir=tmp_path)
+    path = tmp_path / CHECKPOINT
+    path.write_bytes(path.read_bytes()[:50])
+    assert run_trial(t, Simulator(), checkpoint_dir=tmp_path).content() == run_trial(t, Simulator()).content()
+
+
+@pytest.mark.parametrize("wrap", [Cached, lambda inner: Failing(inner, 0.3)])
+def test_wrappers_change_no_result(wrap, monkeypatch):
+    monkeypatch.setattr(runner, "FIRST_PAUSE", 0.0)
+    for method in ("random", "local-search"):
+        t = trial(method, 300)
+        wrapped = run_trial(t, wrap(Simulator()))
+        assert wrapped.content() == run_trial(t, Simulator()).content()
+        assert Outcome.INFRASTRUCTURE.name not in wrapped.outcomes
+
+
+def test_measurements_that_never_come_are_no_reward(monkeypatch):
+    monkeypatch.setattr(runner, "FIRST_PAUSE", 0.0)
+    with pytest.raises(InfrastructureError, match="infrastructure"):
+        run_trial(trial("random", 100), Failing(Simulator(), 0.99999))
+
+
+def test_noise_does_not_depend_on_how_a_batch_is_split():
+    problem = problem_spec().load()
+    placements = np.zeros((10, problem.n_nodes), dtype=np.int16)
+    for evaluator in (Simulator(noise=0.3), Noisy(Simulator(), 0.1)):
+        whole = evaluator.evaluate(problem, placements, 5, first=3)
+        part = evaluator.evaluate(problem, placements[4:], 5, first=7)
+        assert np.array_equal(whole.seconds[4:], part.seconds)
+        assert len(set(whole.seconds)) == 10
+
+
+def test_seeds_differ_between_methods_and_problems_but_not_between_budgets():
+    t = trial()
+    others = [replace(t, seed=1), replace(t, method="heft"), replace(t, problems=(problem_spec(seed=7),))]
+    assert len({evaluation_seed(x) for x in [t, *others]}) == 4
+    assert len({tuple(method_seed(x).generate_state(4)) for x in [t, *others]}) == 4
+    assert evaluation_seed(t) == evaluation_seed(replace(t, budget=Budget(7), label="x"))
+
+
+def test_a_budget_of_seconds_ends_the_trial():
+    result = run_trial(trial("random", 1, budget=Budget(seconds=0.3)), Simulator())
+    assert result.evaluations > 64 and 0.2 < result.wall_seconds < 3
+
+
+class Greedy(Method):
+    def propose(self, n):
+        return [Proposal(0, np.zeros((n + 1, self.problem.n_nodes), dtype=np.int16))]
+
+
+def test_a_method_that_asks_for_too_much_fails(monkeypatch):
+    monkeypatch.setattr(runner, "build", lambda *a: Greedy(None, a[2], a[3]))
+    with pytest.raises(ValueError, match="65 placements when asked for at most 64"):
+        run_trial(trial("random", 100), Simulator())
+
+
+def test_records_go_through_json_unchanged():
+    result = run_trial(trial("heft", 10), Simulator())
+    assert TrialResult.from_json(result.to_json()) == result and result.ok

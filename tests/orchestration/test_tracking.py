@@ -1,0 +1,167 @@
+import json
+import sqlite3
+import time
+
+import pytest
+
+from envs.errors import InputError
+from envs.simulators.evaluator import Simulator
+from orchestration import tracking
+from orchestration.ledger import Ledger, line
+from orchestration.runner import failed, run_trial
+from orchestration.tracking import Tracker, TrackingSpec, check_uri, default_uri, result_metrics, thinned
+from tests.orchestration.sweeps_for_tests import trial
+
+
+@pytest.fixture(scope="module")
+def some():
+    trials = [trial("random", 200, seed=s) for s in range(3)]
+    return [(t, run_trial(t, Simulator())) for t in trials]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """One migrated store for the module: migrations take seconds."""
+    folder = tmp_path_factory.mktemp("store")
+    return folder, default_uri(folder)
+
+
+def spec(store, folder):
+    root, uri = store
+    return TrackingSpec(uri, str(folder), f"sweep-{folder.name}", (root / "artifacts").as_uri(), {"git_commit": "abc"}, {"trials": "3"})
+
+
+def record(ledger, t, result):
+    ledger.append([(result.trial, result.status, result.infrastructure, line(t, result))])
+
+
+def runs(store, sweep):
+    """(status, tags) of the child runs of a sweep, oldest first."""
+    with sqlite3.connect(store[0] / "mlflow.db") as db:
+        found = []
+        for run, status in db.execute("select run_uuid, status from runs order by rowid").fetchall():
+            tags = dict(db.execute("select key, value from tags where run_uuid = ?", (run,)))
+            if tags.get("sweep") == sweep and "trial" in tags:
+                found.append((run, status, tags))
+        return found
+
+
+def test_the_ledger_becomes_runs_under_one_parent(tmp_path, store, some):
+    tracker = Tracker(spec(store, tmp_path))
+    with Ledger(tmp_path) as ledger:
+        parent = tracker.begin()
+        for t, result in some:
+            record(ledger, t, result)
+        bad = trial("heft", 3)
+        record(ledger, bad, failed(bad, ValueError("no luck"), "s", time.time()))
+        assert tracker.end("FINISHED", []) is None
+    found = runs(store, tracker.spec.sweep)
+    assert [status for _, status, _ in found] == ["FINISHED"] * 3 + ["FAILED"]
+    for (run, _, tags), (t, result) in zip(found, some, strict=False):
+        expected = {
+            "method": "random", "graph": "g20-0", "network": "n4", "seed": str(t.seed), "stage": "main", "trial": t.content_hash,
+            "mlflow.parentRunId": parent, "git_commit": "abc",
+        }  # fmt: skip
+        assert expected.items() <= tags.items()
+        with sqlite3.connect(store[0] / "mlflow.db") as db:
+            curve = db.execute("select step, value from metrics where run_uuid = ? and key = 'best_makespan' order by step", (run,))
+            assert curve.fetchall() == [(p.evaluations, p.best) for p in result.problems[0].curve]
+    assert list((store[0] / "artifacts").rglob("traceback.txt"))
+
+
+def test_a_killed_tracker_leaves_one_finished_run_a_trial(tmp_path, store, some):
+    with Ledger(tmp_path) as ledger:
+        first = Tracker(spec(store, tmp_path))
+        first.begin()
+        record(ledger, *some[0])
+        assert first.drain(20)
+        first.live(some[1][0], {"evaluations": 10, "wall_seconds": 1.0, "best": {"best_makespan": 2.0}})
+        deadline = time.monotonic() + 20
+        while len(runs(store, first.spec.sweep)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        first._stop.set()  # killed: it neither ends its runs nor notes how far it came
+        first._thread.join()
+        state = json.loads((tmp_path / "tracking.json").read_text())
+        (tmp_path / "tracking.json").write_text(json.dumps({**state, "offset": 0}))
+        for t, result in some[1:]:
+            record(ledger, t, result)
+        second = Tracker(spec(store, tmp_path))
+        assert second.begin() == state["parent"]
+        assert second.end("FINISHED") is None
+    found = runs(store, second.spec.sweep)
+    finished = [tags["trial"] for _, status, tags in found if status == "FINISHED"]
+    assert sorted(finished) == sorted(t.content_hash for t, _ in some)
+    assert [s for _, s, _ in found].count("KILLED") == 1 and len(found) == 4
+
+
+def test_a_live_trial_ends_in_the_run_it_began(tmp_path, store, some):
+    t, result = some[0]
+    with Ledger(tmp_path) as ledger:
+        tracker = Tracker(spec(store, tmp_path))
+        tracker.begin()
+        early = result.problems[0].curve[0]
+        tracker.live(t, {"evaluations": early.evaluations, "wall_seconds": 0.1, "best": {"best_makespan": early.best}})
+        deadline = time.monotonic() + 20
+        while not tracker._open and time.monotonic() < deadline:
+            time.sleep(0.02)
+        record(ledger, t, result)
+        assert tracker.end("FINISHED") is None
+    ((run, status, _),) = runs(store, tracker.spec.sweep)
+    with sqlite3.connect(store[0] / "mlflow.db") as db:
+        steps = [s for (s,) in db.execute("select step from metrics where run_uuid = ? and key = 'best_makespan' order by step", (run,))]
+    assert status == "FINISHED" and steps == [p.evaluations for p in result.problems[0].curve]
+
+
+def test_nothing_is_lost_while_the_store_is_away(tmp_path, store, some, monkeypatch):
+    monkeypatch.setattr(tracking, "RETRY_SECONDS", (0.01,))
+    with Ledger(tmp_path) as ledger:
+        tracker = Tracker(spec(store, tmp_path))
+        tracker.begin()
+        real, down = tracker._client.log_batch, [True]
+
+        def flaky(*args, **kwargs):
+            if down[0]:
+                raise ConnectionError("server is away")
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(tracker._client, "log_batch", flaky)
+        for t, result in some:
+            record(ledger, t, result)
+        assert not tracker.drain(0.3) and "server is away" in tracker.error
+        down[0] = False
+        assert tracker.end("FINISHED") is None
+    found = runs(store, tracker.spec.sweep)
+    assert [(s, tags["trial"]) for _, s, tags in found] == [("FINISHED", t.content_hash) for t, _ in some]
+
+
+@pytest.mark.parametrize(
+    ("uri", "word"),
+    [
+        ("", "scheme"),
+        ("sqlit:///x.db", "sqlite"),
+        ("mlruns", "scheme"),
+        ("sqlite://", "file"),
+        ("sqlite:////proc/nowhere/mlflow.db", "folder"),
+        ("http://", "host"),
+        ("http://localhost:99999", "port"),
+        ("http://127.0.0.1:9", "does not answer"),
+        ("postgresql://", "host"),
+    ],
+)
+def test_an_unusable_uri_is_one_clear_line(uri, word):
+    with pytest.raises(InputError, match=word) as caught:
+        check_uri(uri)
+    assert "\n" not in str(caught.value) and repr(uri) in str(caught.value)
+
+
+def test_a_database_that_is_none_is_one_clear_line(tmp_path):
+    (tmp_path / "mlflow.db").write_text("this is no database, " * 100)
+    with pytest.raises(InputError, match="cannot be opened"):
+        check_uri(default_uri(tmp_path))
+
+
+def test_a_curve_keeps_its_ends(some):
+    assert thinned(list(range(1000)))[0] == 0 and thinned(list(range(1000)))[-1] == 999
+    assert len(thinned(list(range(1000)))) == tracking.CURVE_POINTS
+    names = [(name, step) for name, _, _, step in result_metrics(some[0][1])]
+    assert len(names) == len(set(names))
