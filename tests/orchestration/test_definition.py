@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -401,3 +402,42 @@ def test_thousands_of_trials_expand_in_order(write) -> None:
     sweep = write("methods: [random, heft]\nseeds: 0..624\nbudget: 10\n")
     first, second = sweep.expand(), sweep.expand()
     assert len(first) == 10_000 and first == second
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "sweeps.md"
+
+
+def documented() -> list[tuple[str, str]]:
+    """(what kind of fragment, text) of every YAML block of the documentation."""
+    return re.findall(r"```yaml(?: fragment=(\w+))?\n(.*?)```", DOCS.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize(("kind", "text"), documented())
+def test_documented_sweeps_are_valid(kind: str, text: str, tmp_path: Path) -> None:
+    if kind == "none":
+        pytest.skip("includes a file that does not exist")
+    for folder, name, content in (
+        ("graphs", "mine.json", GRAPH % 1),
+        (
+            "problems",
+            "all-in-one.json",
+            (GRAPH % 1)[:-1] + ', "network": {"devices": [{"name": "x", "speed": 1}], "links": {"bandwidth": 1}}}',
+        ),
+        (
+            "networks",
+            "lab.json",
+            '{"format": "placewright/1", "network": {"devices": [{"name": "x", "speed": 1}], "links": {"bandwidth": 1}}}',
+        ),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(content)
+    parts = {
+        "problems": "graphs: {layered: {synthetic: {}, seeds: 0..2}}\nnetworks: {two: {synthetic: {devices: 2}}}\n",
+        "methods": "learner: {method: giph}\n",
+    }
+    if kind:
+        parts[kind] = text
+        text = "sweep: part\nbudget: 10\n" + "".join(f"{k}:\n{textwrap.indent(v, '  ')}" for k, v in parts.items())
+    (tmp_path / "s.yaml").write_text(text)
+    expansion = load_sweep(tmp_path / "s.yaml").expansion()
+    assert expansion.trials or expansion.searches
