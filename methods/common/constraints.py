@@ -62,8 +62,9 @@ def fits(problem: Problem, placements: np.ndarray) -> np.ndarray:
 def fit_memory(problem: Problem, placements: np.ndarray) -> np.ndarray:
     """Placements int16[B, V] with units moved off overflowing devices, least slowdown per byte freed first.
 
-    Where that fails, all units are packed anew, largest first, on their old device if it has room. What still does not fit is
-    returned unchanged: the evaluator will say that it is out of memory.
+    Where that fails, all units are packed anew, largest first: on their old device if it has room, or, where that fails too, on
+    the device that they fill most. What still does not fit (this is bin packing, so a fit may be missed) is returned unchanged:
+    the evaluator will say that it is out of memory.
     """
     good = fits(problem, placements)
     if good.all():
@@ -72,12 +73,12 @@ def fit_memory(problem: Problem, placements: np.ndarray) -> np.ndarray:
     arrays = (tasks.group_need[heads], unit_seconds(problem), problem.feasible[heads], problem.network.memory)
     fixed = placements.copy()
     for row in np.flatnonzero(~good):
-        device = placements[row, heads].astype(np.int16)
-        if not _move_off(device, *arrays):
-            device = placements[row, heads].astype(np.int16)
-            if not _pack(device, *arrays):
-                continue
-        fixed[row] = device[unit_of(problem)]
+        old = placements[row, heads].astype(np.int16)
+        for attempt in (_move_off, _pack_at_home, _pack_tightly):
+            device = old.copy()
+            if attempt(device, *arrays):
+                fixed[row] = device[unit_of(problem)]
+                break
     return fixed
 
 
@@ -116,18 +117,28 @@ def _move_off(device, need, seconds, feasible, memory):
 
 
 @numba.njit(cache=True, nogil=True)
-def _pack(device, need, seconds, feasible, memory):
+def _pack(device, need, seconds, feasible, memory, at_home):
     room = memory.copy()
     for u in np.argsort(-need, kind="mergesort"):
         best = -1
-        if need[u] <= room[device[u]]:
+        if at_home and need[u] <= room[device[u]]:
             best = device[u]
         else:
             for k in range(memory.size):
-                if feasible[u, k] and need[u] <= room[k] and (best < 0 or seconds[u, k] < seconds[u, best]):
-                    best = k
+                if feasible[u, k] and need[u] <= room[k]:
+                    better = best < 0 or (seconds[u, k] < seconds[u, best] if at_home else room[k] < room[best])
+                    if better:
+                        best = k
         if best < 0:
             return False
         device[u] = best
         room[best] -= need[u]
     return True
+
+
+def _pack_at_home(device, need, seconds, feasible, memory):
+    return _pack(device, need, seconds, feasible, memory, True)
+
+
+def _pack_tightly(device, need, seconds, feasible, memory):
+    return _pack(device, need, seconds, feasible, memory, False)
