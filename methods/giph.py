@@ -5,6 +5,28 @@ A policy that relocates one task at a time, for any graph on any network. The pl
 embeddings into the probabilities of moving there. Trained by REINFORCE on one problem or many; with ``learn: false`` and a
 loaded policy it searches, which needs measurements (there is no zero-shot placement). The variants of Appendix B.6 are values
 of ``variant``; ``potential: none`` leaves out the start-time potential (Figure 15).
+
+Beyond the paper, off by default: batches of episodes; repeated episodes from one start whose mean return is the baseline of each
+(``repeats``, ``learning.baseline: others``); normalised advantages, entropy, a falling learning rate; reward for
+improving on the best placement (``reward: best``); a start-time potential that counts the queue (``potential: queue``); features
+of the schedule's critical paths (``paths``); one unit for all times (``scaling: unit``).
+
+Differences from the paper:
+
+- The reward is the decrease of the objective, divided by the objective of the episode's first placement that ran, so that problems weigh
+  alike. (Section 4.1 prints the increase and then maximises.) A placement that cannot run counts as twice the worst so far.
+- Equation 1 prints a sum of messages; as section 5 says, the mean is taken.
+- Features are scaled, of which the paper says nothing: to [-1, 1] over what a problem's features can be under any placement, and
+  the start-time potential over the options of each state; constant features are 0. 1 / bandwidth stands for bandwidth, since the latter
+  is infinite within a device.
+- The earliest possible start is when the last input arrives by the cost model, given the measured finish of the
+  parents. It is computed for the present device too, where it is negative for a task that waited in the queue.
+- Each direction has its own node transform, as it has its own message and aggregation functions. Biases are everywhere.
+- GiPH-NE keeps a node transform, without which the sum in equation 1 has no common size: messages and means have the size of the
+  8 features, embeddings of 5 come out (Table 5). GraphSAGE-NE is PyTorch Geometric's SAGEConv with mean aggregation.
+- GiPH-task-EFT embeds the task graph as the subgraph of the pivots, with the same networks; EFT counts the queue and may leave a
+  task where it is (`methods.common.schedule.earliest_finish_device`).
+- A co-location group moves as one task and counts once in |V|. Where masks would leave no move, a task may move twice running.
 """
 
 from __future__ import annotations
@@ -21,7 +43,7 @@ from envs.problem import Problem
 from methods.common.episodes import Episode, EpisodeConfig, EpisodeMethod, Steps
 from methods.common.giph_policy import Scorer, Variant, allowed_options, log_softmax, pick
 from methods.common.gpnet import GpNets, make_layout
-from methods.common.node_features import Potential, node_features
+from methods.common.node_features import Potential, feature_count, node_features
 from methods.common.schedule import earliest_finish_device
 
 
@@ -33,6 +55,8 @@ class GiphConfig(EpisodeConfig):
     rounds: int = 3
     """k of ``giph-k``."""
     potential: Potential = "inputs"
+    paths: bool = False
+    """Add what the schedule says of each option: gain in finish time, slack, and lateness for its children (not in the paper)."""
     scaling: Literal["range", "unit"] = "range"
     """``range`` maps each feature to [-1, 1]; ``unit`` measures all times of a problem in its mean compute time."""
     embedding: int = 5
@@ -53,13 +77,12 @@ class Giph(EpisodeMethod):
         super().__init__(config, problems, seed)
         self.by_task = config.variant == "giph-task-eft"
         self.layout = make_layout(problems, single=self.by_task, scaling=config.scaling)
-        free = np.concatenate([p.feasible.sum(axis=1) > 1 for p in problems])
-        self.movable = free & np.concatenate([np.ones(p.n_nodes, dtype=bool) for p in problems])
+        self.movable = np.concatenate([p.feasible.sum(axis=1) > 1 for p in problems])
         self._live: tuple[list[Episode], GpNets] | None = None
 
     def _build(self) -> nn.Module:
         c = self.config
-        return Scorer(c.variant, 3 if c.potential == "none" else 4, c.embedding, c.hidden, c.rounds)
+        return Scorer(c.variant, feature_count(c.potential, c.paths), c.embedding, c.hidden, c.rounds)
 
     def _length(self, problem: int) -> int:
         return max(1, round(super()._length(problem) / 2 * self.config.length))
@@ -72,7 +95,8 @@ class Giph(EpisodeMethod):
         """Scores of all options and which of them are allowed."""
         start, finish = (np.concatenate([getattr(s.episode, key)[s.rows].ravel() for s in parts]) for key in ("start", "finish"))
         last = np.concatenate([s.episode.last[s.rows] for s in parts])
-        features = node_features(nets, start, finish, self.config.potential, rescale=self.config.scaling == "range")
+        c = self.config
+        features = node_features(nets, start, finish, c.potential, paths=c.paths, rescale=c.scaling == "range")
         allowed = np.empty(nets.n_options, dtype=np.bool_)
         allowed_options(nets.layout, nets.states, nets.pivot, last, self.by_task, self.movable, allowed)
         return self.network(nets, features), allowed

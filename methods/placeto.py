@@ -7,6 +7,15 @@ number only, so it fits networks of at most ``devices`` devices, and what it lea
 
 Trained by REINFORCE on one problem or many; with ``learn: false`` it searches. A traversal needs no measurement, so `place` is
 zero-shot.
+
+Differences from the paper:
+
+- Placeto's own paper leaves the order of visits open and trains on measured run times; here the order is topological, rewards are the
+  decrease of the objective by each step, relative to the objective of the episode's start, and the learner is that of GiPH.
+- Features follow GiPH's Appendix B.7: mean compute time over feasible devices and mean bytes of the out-edges, scaled to [-1, 1] in each
+  problem; the present device as its number scaled to [-1, 1]; visited now; visited before.
+- Pools are means. Each direction has its own node transform. Infeasible devices have probability 0.
+- A co-location group is visited once, at its first task, and moves as one.
 """
 
 from __future__ import annotations

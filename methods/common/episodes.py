@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor, nn
@@ -35,12 +35,16 @@ class EpisodeConfig:
 
     batch: int = 1
     """Episodes in lockstep, and between updates."""
+    repeats: int = 1
+    """How many episodes of a batch share a problem and a first placement when learning (for the baseline ``others``)."""
     episodes: int = 0
     """Episodes in all; 0 goes on until the budget is spent."""
     learn: bool = True
     """False searches with a loaded policy, one problem after another, and changes no weights."""
     greedy: bool = False
     """Take the most probable step instead of drawing one."""
+    reward: Literal["change", "best"] = "change"
+    """Of a step: what it takes off the objective (section 4.1), or what it takes off the best so far, so that a detour costs nothing."""
     learning: LearningConfig = field(default_factory=LearningConfig)
 
 
@@ -66,7 +70,7 @@ class Episode:
         self.reward = np.zeros(steps)
         self.step = -1
         """Steps taken and measured; -1 before the start is measured."""
-        self.value = self.scale = self.worst = np.nan
+        self.value = self.scale = self.worst = self.best = np.nan
         self.next = np.asarray(first, dtype=np.int16)
         self.next_last = -1
 
@@ -89,8 +93,8 @@ class Episode:
         self.action[self.now] = action
         self.next, self.next_last = placement, moved
 
-    def record(self, problem: Problem, result: Measurements) -> None:
-        """Take in the measurement of `next`."""
+    def record(self, problem: Problem, result: Measurements, against_best: bool = False) -> None:
+        """Take in the measurement of `next`, rewarded against the best objective so far or the one before."""
         value = float(result.objective[0])
         finite = np.isfinite(value)
         if finite:
@@ -99,8 +103,10 @@ class Episode:
         else:
             value = FAILED * self.worst
         if self.step >= 0:
-            gain = (self.value - value) / (self.scale or 1.0)
-            self.reward[self.step] = gain if np.isfinite(gain) else float(finite)
+            gain = ((self.best if against_best else self.value) - value) / (self.scale or 1.0)
+            gain = gain if np.isfinite(gain) else float(finite)
+            self.reward[self.step] = max(gain, 0.0) if against_best else gain
+        self.best = np.fmin(self.best, value)
         self.step += 1
         self.value = value
         row = self.now
@@ -198,7 +204,7 @@ class EpisodeMethod(Method):
 
     def update(self, results: Sequence[Measurements]) -> None:
         for episode, result in zip(self._asked, results, strict=True):
-            episode.record(self.problems[episode.problem], result)
+            episode.record(self.problems[episode.problem], result, self.config.reward == "best")
         if self.lanes and all(e.over for e in self.lanes):
             if self.config.learn:
                 self._learn([e for e in self.lanes if e.steps > 0])
@@ -210,25 +216,32 @@ class EpisodeMethod(Method):
             count = min(count, self.config.episodes - self.begun)
         if not any(self._movable(k) for k in range(len(self.problems))):
             count = min(count, len(self.problems) - self.begun)  # one look at each is all there is
-        for _ in range(count):
+        repeats = min(self.config.repeats, count) if self.config.learn else 1
+        self.begun += max(count, 0)
+        for k in range(count):
+            if k % repeats:
+                same = self.lanes[-1]
+                self.lanes.append(Episode(same.problem, same.next, same.steps, self.config.learn))
+                continue
             if not self._queue:
                 everything = np.arange(len(self.problems))
                 self._queue = (self.steps_rng.permutation(everything) if self.config.learn else everything).tolist()
             problem = self._queue.pop(0)
             steps = self._length(problem) if self._movable(problem) else 0
             self.lanes.append(Episode(problem, self._first(problem), steps, self.config.learn))
-            self.begun += 1
 
     def _learn(self, episodes: list[Episode]) -> None:
         if not episodes:
             return
-        weights = step_weights([e.reward for e in episodes], self.config.learning)
+        groups = [k for k, e in enumerate(self.lanes) if e.steps > 0]
+        groups = [k // self.config.repeats if self.config.repeats > 1 else 0 for k in groups]
+        weights = step_weights([e.reward for e in episodes], self.config.learning, groups)
 
         def parts() -> Iterator[tuple[Tensor, np.ndarray, Tensor | None]]:
             for part in self._parts(episodes):
                 log_probs, entropies = self._log_probs([steps for _, steps in part])
                 chosen = np.concatenate([weights[k][steps.rows] for k, steps in part])
-                yield log_probs, chosen, entropies if self.config.learning.entropy else None
+                yield log_probs, chosen, entropies / len(episodes) if self.config.learning.entropy else None
 
         self.learner.step(parts())
 

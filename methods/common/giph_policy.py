@@ -125,7 +125,7 @@ def allowed_options(layout, states, pivot, last, keep_pivots, movable, out):
         pivot: the option of every task.
         last: leader of the group that each state moved last, counted through the union of problems; -1 at first.
         keep_pivots: options that stand for their task (there is one a task), so that choosing a pivot is a move.
-        movable: whether each option of the layout's tasks belongs to a group with another device to go to.
+        movable: whether each task of the layout has another device to go to, bool[V].
         out: bool[N], overwritten.
     """
     for s in range(len(states.problem)):

@@ -13,10 +13,18 @@ Potential = Literal["none", "inputs", "queue"]
 """Start-time potential: left out; when the inputs are there; or when also the tasks ahead in the device's queue are done."""
 
 
+PATH_FEATURES = 3
+
+
+def feature_count(potential: Potential, paths: bool) -> int:
+    """Number of columns of `node_features`."""
+    return 3 + (potential != "none") + (PATH_FEATURES if paths else 0)
+
+
 def node_features(
-    nets: GpNets, start: np.ndarray, finish: np.ndarray, potential: Potential = "inputs", *, rescale: bool = True
+    nets: GpNets, start: np.ndarray, finish: np.ndarray, potential: Potential = "inputs", *, paths: bool = False, rescale: bool = True
 ) -> np.ndarray:
-    """Scaled features of every option, float32[N, 4], or [N, 3] without potential.
+    """Scaled features of every option, float32[N, F]: work, speed, compute time, start-time potential, and what ``paths`` adds.
 
     The start-time potential of option (v, d) is the earliest time at which v could start on d, given when its parents
     finish in the present schedule, less the actual start of v; so it is negative where v would start earlier.
@@ -25,22 +33,26 @@ def node_features(
         nets: the states.
         start: actual start of every task under its state's placement, seconds, float64[sum of V].
         finish: actual finish, seconds.
-        potential: what the earliest start waits for.
-        rescale: map the potentials of each state to [-1, 1]; otherwise use the layout's scale.
+        potential: what the earliest start waits for; ``none`` leaves the column out.
+        paths: add how much earlier v would finish on d than it does, how late v may finish now without
+            delaying the makespan, and how late it would be on d for its children as they are placed, seconds each.
+        rescale: map the potentials and times of ``paths`` of each state to [-1, 1]; otherwise use the layout's scale.
     """
-    raw = np.empty((nets.n_options, 4))
-    _raw(nets.layout, nets.states, nets.placement, nets.device, start, finish, potential == "queue", raw)
-    of = nets.states.problem
+    raw = np.empty((nets.n_options, 4 + (PATH_FEATURES if paths else 0)))
+    arrays = (nets.layout, nets.states, nets.placement, nets.device, start, finish)
+    _own_features(*arrays, potential == "queue", raw)
+    if paths:
+        _path_features(*arrays, raw)
     options = np.diff(nets.states.option_at)
-    features = (raw - np.repeat(nets.layout.node_shift[of], options, axis=0)) * np.repeat(nets.layout.node_scale[of], options, axis=0)
-    if potential == "none":
-        return features[:, :3].astype(np.float32)
+    shift, scale = nets.layout.node_shift[nets.states.problem], nets.layout.node_scale[nets.states.problem]
+    more = [(0, 0)] if not paths else [(0, PATH_FEATURES)]
+    shift, scale = np.pad(shift, [(0, 0), *more], mode="edge"), np.pad(scale, [(0, 0), *more], mode="edge")
     if rescale:
         begin = nets.states.option_at[:-1]
-        low, high = np.minimum.reduceat(raw[:, 3], begin), np.maximum.reduceat(raw[:, 3], begin)
-        scale = np.divide(2.0, high - low, out=np.zeros_like(low), where=high > low)
-        features[:, 3] = (raw[:, 3] - np.repeat((low + high) / 2, options)) * np.repeat(scale, options)
-    return features.astype(np.float32)
+        low, high = np.minimum.reduceat(raw[:, 3:], begin), np.maximum.reduceat(raw[:, 3:], begin)
+        shift[:, 3:], scale[:, 3:] = (low + high) / 2, np.divide(2.0, high - low, out=np.zeros_like(low), where=high > low)
+    features = (raw - np.repeat(shift, options, axis=0)) * np.repeat(scale, options, axis=0)
+    return np.delete(features, 3, axis=1).astype(np.float32) if potential == "none" else features.astype(np.float32)
 
 
 def out_edge_means(nets: GpNets) -> np.ndarray:
@@ -79,7 +91,7 @@ def _by_device(placement, first, count, n_devices):
 
 
 @numba.njit(cache=True, nogil=True)
-def _raw(layout, states, placement, device, start, finish, queue, out):
+def _own_features(layout, states, placement, device, start, finish, queue, out):
     for s in range(len(states.problem)):
         g = states.problem[s]
         first, n_tasks = layout.task_ptr[g], layout.task_ptr[g + 1] - layout.task_ptr[g]
@@ -107,3 +119,49 @@ def _raw(layout, states, placement, device, start, finish, queue, out):
                 out[option, 1] = layout.speed[layout.device_ptr[g] + on]
                 out[option, 2] = layout.compute[layout.compute_ptr[task] + on]
                 out[option, 3] = begin - start[to_task + task]
+
+
+@numba.njit(cache=True, nogil=True)
+def _latest_starts(layout, g, to_task, placement, start, finish):
+    """When each task of one state must start at the latest to keep the makespan, its device's order and the others' devices."""
+    first, n_tasks = layout.task_ptr[g], layout.task_ptr[g + 1] - layout.task_ptr[g]
+    n_devices = layout.device_ptr[g + 1] - layout.device_ptr[g]
+    order = layout.order[first : first + n_tasks]
+    makespan = finish[to_task + first : to_task + first + n_tasks].max()
+    latest, after = np.empty(n_tasks), np.full(n_devices, makespan)
+    for position in np.argsort(start[to_task + order], kind="mergesort")[::-1]:  # ties in topological order
+        task = order[position]
+        on = placement[to_task + task]
+        end = after[on]
+        for k in range(layout.out_ptr[task], layout.out_ptr[task + 1]):
+            edge = layout.out_edges[k]
+            child = layout.edges[edge, 1]
+            link = layout.link_ptr[g] + on * n_devices + placement[to_task + child]
+            end = min(end, latest[child - first] - (layout.delay[link] + layout.edge_bytes[edge] * layout.seconds_per_byte[link]))
+        latest[task - first] = end - (finish[to_task + task] - start[to_task + task])
+        after[on] = latest[task - first]
+    return latest, makespan
+
+
+@numba.njit(cache=True, nogil=True)
+def _path_features(layout, states, placement, device, start, finish, out):
+    for s in range(len(states.problem)):
+        g = states.problem[s]
+        first = layout.task_ptr[g]
+        to_task, to_option = states.task_at[s] - first, states.option_at[s] - layout.option_ptr[first]
+        n_devices = layout.device_ptr[g + 1] - layout.device_ptr[g]
+        latest, makespan = _latest_starts(layout, g, to_task, placement, start, finish)
+        for task in range(first, layout.task_ptr[g + 1]):
+            at = to_task + task
+            for option in range(to_option + layout.option_ptr[task], to_option + layout.option_ptr[task + 1]):
+                end = start[at] + out[option, 3] + out[option, 2]
+                late = end - makespan
+                for k in range(layout.out_ptr[task], layout.out_ptr[task + 1]):
+                    edge = layout.out_edges[k]
+                    child = layout.edges[edge, 1]
+                    link = layout.link_ptr[g] + device[option] * n_devices + placement[to_task + child]
+                    transfer = layout.delay[link] + layout.edge_bytes[edge] * layout.seconds_per_byte[link]
+                    late = max(late, end + transfer - latest[child - first])
+                out[option, 4] = end - finish[at]
+                out[option, 5] = latest[task - first] - start[at]
+                out[option, 6] = late

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-Baseline = Literal["none", "earlier-rewards", "differential", "batch"]
-"""What is taken off the return of step t: nothing; the mean of the episode's rewards before t (GiPH Appendix B.7); that mean as
-often as the return counts a reward; or the mean return at step t of the other episodes of the batch."""
+Baseline = Literal["none", "earlier-rewards", "others"]
+"""What is taken off the return of step t: nothing; the mean of the episode's rewards before t (GiPH Appendix B.7); or the mean
+return at step t of the other episodes of the same group in the batch."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,19 @@ def earlier_mean(rewards: np.ndarray) -> np.ndarray:
     return before / np.maximum(np.arange(len(rewards)), 1)
 
 
-def advantages(rewards: Sequence[np.ndarray], config: LearningConfig) -> list[np.ndarray]:
-    """What the gradient of log π of every step is multiplied by (γ^t aside), for a batch of episodes, float64[T] each."""
+def advantages(rewards: Sequence[np.ndarray], config: LearningConfig, groups: Sequence[int] | None = None) -> list[np.ndarray]:
+    """What the gradient of log π of every step is multiplied by (γ^t aside), for a batch of episodes, float64[T] each.
+
+    Args:
+        rewards: of every step of every episode.
+        config: discount, baseline, normalisation.
+        groups: which episodes belong together for the baseline ``others``; None takes the batch as one group.
+    """
     returns = [discounted_returns(np.asarray(r, dtype=np.float64), config.discount) for r in rewards]
     if config.baseline == "earlier-rewards":
         values = [g - earlier_mean(r) for g, r in zip(returns, rewards, strict=True)]
-    elif config.baseline == "differential":
-        counted = [discounted_returns(np.ones(len(r)), config.discount) for r in rewards]
-        values = [g - earlier_mean(r) * c for g, r, c in zip(returns, rewards, counted, strict=True)]
-    elif config.baseline == "batch":
-        values = _against_others(returns)
+    elif config.baseline == "others":
+        values = _against_others(returns, [0] * len(returns) if groups is None else groups)
     else:
         values = returns
     if config.normalize and values:
@@ -70,20 +73,20 @@ def advantages(rewards: Sequence[np.ndarray], config: LearningConfig) -> list[np
     return values
 
 
-def _against_others(returns: list[np.ndarray]) -> list[np.ndarray]:
-    """Each return less the mean return at that step of the other episodes that last as long."""
-    longest = max((len(g) for g in returns), default=0)
-    padded = np.full((len(returns), longest), np.nan)
+def _against_others(returns: list[np.ndarray], groups: Sequence[int]) -> list[np.ndarray]:
+    """Each return less the mean return at that step of the other episodes of its group that last as long."""
+    padded = np.full((len(returns), max((len(g) for g in returns), default=0)), np.nan)
     for row, g in zip(padded, returns, strict=True):
         row[: len(g)] = g
-    count, total = (~np.isnan(padded)).sum(axis=0), np.nansum(padded, axis=0)
-    others = np.divide(total - padded, count - 1, out=np.zeros_like(padded), where=count > 1)
-    return [(row - o)[: len(g)] for row, o, g in zip(padded, others, returns, strict=True)]
+    same = np.equal.outer(groups, groups).astype(np.float64) - np.eye(len(returns))
+    count, total = same @ ~np.isnan(padded), same @ np.nan_to_num(padded)
+    others = total / np.maximum(count, 1)
+    return [g - o[: len(g)] for g, o in zip(returns, others, strict=True)]
 
 
-def step_weights(rewards: Sequence[np.ndarray], config: LearningConfig) -> list[np.ndarray]:
+def step_weights(rewards: Sequence[np.ndarray], config: LearningConfig, groups: Sequence[int] | None = None) -> list[np.ndarray]:
     """Factor of ∇ log π of every step of a batch: γ^t (or 1) times the advantage, averaged over episodes, float64[T] each."""
-    values = advantages(rewards, config)
+    values = advantages(rewards, config, groups)
     power = config.discount if config.discount_gradient else 1.0
     return [v * power ** np.arange(len(v)) / len(values) for v in values]
 
@@ -105,8 +108,8 @@ class Learner:
         """One update from the parts of a batch, whose gradients add up; returns the norm of the gradient.
 
         Args:
-            parts: log π [n] of steps, their `step_weights` [n], and the entropy of the policy there [n], if it counts.
-                Each is differentiated before the next is asked for, so only one is in memory.
+            parts: log π [n] of steps, their `step_weights` [n], and the entropy of the policy there [n] over the number of episodes,
+                if it counts. Each part is differentiated before the next is asked for, so only one is in memory.
         """
         self.optimizer.zero_grad(set_to_none=True)
         for log_probs, weights, entropies in parts:

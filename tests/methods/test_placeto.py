@@ -1,0 +1,88 @@
+"""Placeto's traversal, features and summaries; what every method must do is in test_contract."""
+
+import numpy as np
+import pytest
+import torch
+
+from envs.errors import InputError
+from methods.common.gpnet import GpNets, make_layout
+from methods.common.registry import build
+from methods.placeto import _Tasks
+from tests.methods.gpnets import constrained, random_placement
+from tests.methods.problems import random_problem, toy
+from tests.methods.running import go
+
+
+def test_visits_every_group_once_in_topological_order():
+    problem = constrained(9, 3, 1, groups=True)
+    method = build("placeto", {"episodes": 1, "passes": 2}, [problem], 0)
+    run = go(method, 1000)
+    heads = np.unique(problem.leaders)
+    order = [v for v in problem.graph.topological_order if v in heads]
+    assert len(run.placements) == 1 + 2 * len(heads)
+    for before, after, task in zip(run.placements[:-1], run.placements[1:], order * 2, strict=True):
+        assert set(problem.leaders[before != after]) <= {task}
+
+
+def test_features_are_those_of_appendix_b7():
+    problem = random_problem(5, 3, seed=1)
+    tasks = _Tasks(problem, 3)
+    found = tasks.features(np.array([[0, 1, 2, 0, 1]]), np.array([2]))[0]
+    mean, edges, nbytes = problem.compute_seconds.mean(axis=1), problem.graph.edges, problem.graph.edge_bytes
+    output = np.array([nbytes[edges[:, 0] == v].mean() if (edges[:, 0] == v).any() else 0.0 for v in range(5)])
+    for column, raw in ((0, mean), (1, output)):
+        np.testing.assert_allclose(found[:, column], np.interp(raw, [raw.min(), raw.max()], [-1, 1]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[:, 2], [-1, 0, 1, -1, 0])
+    order = problem.graph.topological_order
+    assert np.flatnonzero(found[:, 3]).tolist() == [order[2]]
+    assert sorted(np.flatnonzero(found[:, 4])) == sorted(order[:2])
+
+
+def test_the_summary_pools_ancestors_descendants_and_the_parallel_rest():
+    problem = constrained(10, 3, 2)
+    method = build("placeto", {}, [problem], 0)
+    tasks, network = method.tasks[0], method.network
+    placement = random_placement(problem, np.random.default_rng(0))
+    nets = GpNets(make_layout([problem], single=True), np.zeros(1), placement)
+    features = tasks.features(placement[None, :], np.array([4]))[0]
+    seen = []
+    network.policy.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    task = int(tasks.order[4])
+    network(features, nets, tasks.relation[task], tasks.allowed[[task]])
+    reach = np.linalg.matrix_power(np.eye(10, dtype=int) + _adjacency(problem), 10) > 0
+    x = torch.from_numpy(features)
+    x = torch.cat([p(t(x), nets) for t, p in zip(network.transform, network.passes, strict=True)], dim=1).detach()
+    others = np.arange(10) != task
+    groups = [~others, reach[:, task] & others, reach[task] & others, ~reach[:, task] & ~reach[task]]
+    expected = torch.cat([x[g].mean(dim=0) if g.any() else torch.zeros(10) for g in map(torch.from_numpy, groups)])
+    torch.testing.assert_close(seen[0][0], expected)
+    assert all(g.any() for g in groups), "the example should have all four relations"
+
+
+def _adjacency(problem):
+    matrix = np.zeros((problem.n_nodes, problem.n_nodes), dtype=int)
+    matrix[tuple(problem.graph.edges.T)] = 1
+    return matrix
+
+
+def test_learning_beats_not_learning_and_carries_over_to_zero_shot():
+    problem = random_problem(8, 3, seed=3, links=8.0)
+    trained = build("placeto", {"batch": 4}, [problem], 0)
+    early, late = np.split(np.array(go(trained, 9 * 4 * 60).objective), 2)
+    assert late[len(late) // 2 :].mean() < 0.9 * early[: len(early) // 4].mean()
+    other = constrained(12, 3, 5)
+    search = build("placeto", {"learn": False}, [other], 0)
+    search.load_policy(trained.policy())
+    placement = search.place(other)
+    assert other.valid(placement[None, :]).all()
+    np.testing.assert_array_equal(placement, search.place(other))
+
+
+def test_too_many_devices_is_an_error_with_a_cure():
+    method = build("placeto", {}, [toy()], 0)
+    with pytest.raises(InputError, match="'devices: 5'"):
+        method.place(random_problem(4, 5, seed=0))
+    with pytest.raises(InputError, match="raise it"):
+        build("placeto", {"devices": 2}, [random_problem(4, 5, seed=0)], 0)
+    with pytest.raises(InputError, match="does not fit"):
+        build("placeto", {"devices": 4}, [toy()], 0).load_policy(method.policy())
