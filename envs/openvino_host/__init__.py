@@ -1,0 +1,1 @@
+"""Measuring placements of OpenVINO models on this machine's devices, for real."""

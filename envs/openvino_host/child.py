@@ -1,0 +1,131 @@
+"""The measuring process of an OpenVINO host: compiles, runs and checks placements. Started by `envs.openvino_host.host`."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envs.child_process import serve
+from envs.engine.measuring import Measuring
+from envs.graph import ComputationGraph
+from envs.graphs.openvino_capture import InputShapes, first_line, import_openvino
+from envs.measurement import Outcome
+from envs.openvino_host.devices import HostDevice, register
+from envs.openvino_host.execution import Choice, Executable, Hetero, Overlapped
+from envs.openvino_host.model import PreparedModel, agreement
+from envs.openvino_host.rows import ended
+
+MODES: Mapping[str, Callable[..., Executable]] = {"hetero": Hetero, "overlapped": Overlapped}
+_MEMORY_SIGNS = ("bad_alloc", "out of memory", "failed to allocate", "out_of_resources", "cannot allocate")
+
+
+class _Child:
+    def __init__(
+        self, devices: dict[str, HostDevice], mode: str, measuring: Measuring, tolerance: float, keep: int, memory: float | None, seed: int
+    ) -> None:
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+        self.core = import_openvino().Core()
+        self.device_names, self.devices = list(devices), list(devices.values())
+        self.targets = register(self.core, devices)
+        self.build, self.measuring, self.tolerance, self.keep, self.seed = MODES[mode], measuring, tolerance, keep, seed
+        self.models: dict[str, PreparedModel] = {}
+        self.refused: dict[str, np.ndarray] = {}
+        self.compiled: OrderedDict[tuple[str, bytes], tuple[Executable, float]] = OrderedDict()
+
+    def describe(self) -> list[str]:
+        """What each device is, by its plugin's full name and the settings given."""
+        full = [str(self.core.get_property(target, "FULL_DEVICE_NAME")) for target in self.targets]
+        return [f"{name}: {device.text} on {what}" for name, device, what in zip(self.device_names, self.devices, full, strict=True)]
+
+    def prepare(self, key: str, path: Path, shapes: InputShapes | None, graph: ComputationGraph) -> None:
+        """Read a model and find the right results and what each device refuses."""
+        model = PreparedModel(self.core, path, shapes, graph, self.seed)
+        types = np.asarray(graph.op_types)
+        self.refused[key] = np.stack(
+            [model.unsupported(t) | np.isin(types, sorted(d.refuses)) for t, d in zip(self.targets, self.devices, strict=True)], axis=1
+        )
+        self.models[key] = model
+        model.expected  # noqa: B018 (computed here, under the limit for preparing)
+
+    def measure(self, key: str, placement: np.ndarray) -> dict[str, Any]:
+        """Compile (or find compiled) and run one placement."""
+        model = self.models[key]
+        where = model.settled(placement)
+        refused = np.flatnonzero(self.refused[key][np.arange(len(where)), where])
+        if refused.size:
+            node = int(refused[0])
+            name, kind = model.graph.names[node], model.graph.op_types[node]
+            return ended(Outcome.INVALID, f"device {self.device_names[where[node]]!r} cannot run operation {name!r} of type {kind}")
+        try:
+            executable, seconds = self._compiled(key, model, where)
+        except (RuntimeError, MemoryError) as error:
+            return _failed("does not compile", error)
+        return self._run(model, executable, seconds)
+
+    def choose(self, key: str, kind: str, order: list[int]) -> dict[str, Any]:
+        """Run the toolkit's own choice among devices in order of preference; ``kind`` is ``HETERO`` or ``AUTO``."""
+        model = self.models[key]
+        begin = time.perf_counter()
+        try:
+            executable = Choice(model, f"{kind}:{','.join(self.targets[d] for d in order)}")
+        except (RuntimeError, MemoryError) as error:
+            return _failed("does not compile", error)
+        return self._run(model, executable, time.perf_counter() - begin)
+
+    def _compiled(self, key: str, model: PreparedModel, where: np.ndarray) -> tuple[Executable, float]:
+        entry = (key, where.tobytes())
+        if entry in self.compiled:
+            self.compiled.move_to_end(entry)
+            return self.compiled[entry][0], 0.0
+        while len(self.compiled) >= max(1, self.keep):
+            self.compiled.popitem(last=False)[1][0].close()
+        begin = time.perf_counter()
+        executable = self.build(model, where, self.targets)
+        self.compiled[entry] = (executable, time.perf_counter() - begin)
+        return self.compiled[entry]
+
+    def _run(self, model: PreparedModel, executable: Executable, compile_seconds: float) -> dict[str, Any]:
+        m = self.measuring
+        samples: list[float] = []
+        extra: dict[str, Any] = {"compile_seconds": compile_seconds, "segments": executable.segments}
+        end = time.perf_counter() + m.time_limit
+        try:
+            for repetition in range(m.warm_up + m.repetitions):
+                begin = time.perf_counter()
+                executable.run()
+                took = time.perf_counter() - begin
+                if took > m.cut_off or begin + took > end:
+                    limit = m.cut_off if took > m.cut_off else m.time_limit
+                    return ended(Outcome.TOO_SLOW, f"a run took {took:.3g} s; the limit is {limit:g} s", **extra)
+                if repetition >= m.warm_up:
+                    samples.append(took)
+        except (RuntimeError, MemoryError) as error:
+            return {**_failed("does not run", error), **extra}
+        found = agreement(executable.outputs(), model.expected)
+        extra |= {"samples": np.array(samples), "agreement": found}
+        if not found.relative <= self.tolerance:
+            note = f"outputs differ from the unplaced model's by {found.relative:.3g} of their norm; {self.tolerance:g} is allowed"
+            return ended(Outcome.INVALID, note, **extra)
+        return ended(Outcome.OK, **extra)
+
+
+def _failed(what: str, error: BaseException) -> dict[str, Any]:
+    text = str(error)
+    memory = isinstance(error, MemoryError) or any(sign in text.lower() for sign in _MEMORY_SIGNS)
+    line = first_line(error) if isinstance(error, Exception) else text
+    return ended(Outcome.OUT_OF_MEMORY if memory else Outcome.INVALID, f"the placement {what}: {line}")
+
+
+if __name__ == "__main__":
+    with suppress(ImportError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a plugin that dies leaves no core dump
+    serve(int(sys.argv[1]), _Child)

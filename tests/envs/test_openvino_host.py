@@ -1,0 +1,227 @@
+"""The OpenVINO host: any placement runs and computes the same, and what goes wrong is an outcome."""
+
+import os
+import pickle
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from envs.engine.measuring import Measuring
+from envs.errors import InputError
+from envs.graphs.capture import capture
+from envs.graphs.openvino_capture import import_openvino
+from envs.measurement import Evaluator, Outcome
+from envs.network import DeviceNetwork
+from envs.openvino_host.devices import parse_devices
+from envs.openvino_host.execution import segments_of
+from envs.openvino_host.host import OpenVinoHost
+from envs.openvino_host.model import agreement
+from envs.problem import Problem
+
+TWO = {"a": {"plugin": "CPU", "threads": 1, "precision": "f32"}, "b": {"plugin": "CPU", "threads": 2, "precision": "f32"}}
+QUICK = Measuring(warm_up=0, repetitions=3, average_last=2)
+
+
+def write_model(path, channels=4):
+    """Two branches of convolutions from one input, joined, with a second output that a branch feeds."""
+    openvino = import_openvino()
+    from openvino import opset13 as ops
+
+    rng = np.random.default_rng(0)
+
+    def convolution(x, name, channels, inner):
+        weights = ops.constant(rng.standard_normal((channels, inner, 3, 3)).astype(np.float32))
+        made = ops.convolution(x, weights, [1, 1], [1, 1], [1, 1], [1, 1])
+        bias = ops.add(made, ops.constant(rng.standard_normal((1, channels, 1, 1)).astype(np.float32)))
+        made.set_friendly_name(name)
+        bias.set_friendly_name(f"{name}.bias")
+        out = ops.relu(bias)
+        out.set_friendly_name(f"{name}.relu")
+        return out
+
+    x = ops.parameter([1, 3, 8, 8], np.float32, name="x")
+    left = convolution(convolution(x, "left0", channels, 3), "left1", 4, channels)
+    right = convolution(x, "right0", 4, 3)
+    joined = ops.concat([left, right], 1)
+    joined.set_friendly_name("join")
+    flat = ops.reshape(joined, ops.constant(np.array([1, -1], dtype=np.int64)), False)
+    flat.set_friendly_name("flat")
+    soft = ops.softmax(flat, 1)
+    soft.set_friendly_name("soft")
+    openvino.save_model(openvino.Model([ops.result(soft), ops.result(right)], [x], "small"), path)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "small.xml"
+    write_model(path)
+    return path
+
+
+def problem_of(model, **network):
+    graph = capture(model, cache=False)
+    return Problem(graph, DeviceNetwork(("a", "b"), 1e9, 1e9, 1e-5, **network))
+
+
+def host_of(model, devices=TWO, **options):
+    return OpenVinoHost(devices, models={"small": {"file": str(model)}}, **{"measuring": QUICK, **options})
+
+
+def random_valid(problem, n, seed=0):
+    return problem.colocate(np.random.default_rng(seed).integers(0, 2, (n, problem.n_nodes)))
+
+
+@pytest.mark.parametrize("mode", ["hetero", "overlapped"])
+def test_any_placement_runs_and_computes_the_same(model, mode):
+    problem = problem_of(model)
+    with host_of(model, mode=mode) as host:
+        placements = random_valid(problem, 6)
+        details = host.details(problem, placements)
+        again = host.details(problem, placements[-1:])[0]
+    assert isinstance(host, Evaluator)
+    for d in details:
+        assert d.outcome == Outcome.OK, d.note
+        assert d.agreement.relative < 1e-5
+        assert d.agreement.cosine == pytest.approx(1.0)
+        assert d.samples.shape == (3,)
+        assert d.seconds == d.samples[-2:].mean() > 0
+        assert d.compile_seconds > 0
+    assert len({d.segments for d in details}) > 1
+    assert again.compile_seconds == 0.0, "compiled before"
+
+
+def test_precision_of_a_device_shows_in_the_outputs(model):
+    problem = problem_of(model)
+    if "BF16" not in import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("this CPU has no bf16")
+    half = {**TWO, "b": {"plugin": "CPU", "threads": 1, "precision": "bf16"}}
+    everything = np.repeat(np.array([[0], [1]], dtype=np.int16), problem.n_nodes, axis=1)
+    with host_of(model, half) as host:
+        exact, rounded = host.details(problem, everything)
+        assert any("b: CPU(threads=1 precision=bf16) on " in line for line in host.describe())
+        chosen = host.choice(problem, ["b", "a"])
+        unplaced = host.choice(problem, ["a", "b"], "AUTO")
+    assert exact.agreement.relative < 1e-5 < rounded.agreement.relative < 0.05
+    assert chosen.agreement.relative == pytest.approx(rounded.agreement.relative), "the first device supports everything"
+    assert unplaced.outcome == Outcome.OK
+    with host_of(model, half, tolerance=1e-5) as strict:
+        outcome = strict.evaluate(problem, everything)
+    assert outcome.outcome.tolist() == [Outcome.OK, Outcome.INVALID]
+    assert "outputs differ from the unplaced model's" in outcome.notes[1]
+
+
+def test_outcomes_of_placements_that_cannot_run(model):
+    problem = problem_of(model)
+    refusing = {**TWO, "b": {"plugin": "CPU", "threads": 1, "refuses": ["Softmax"]}}
+    soft = np.zeros((3, problem.n_nodes), dtype=np.int16)
+    soft[1, problem.graph.names.index("soft")] = 1
+    soft[2, 0] = 7
+    with host_of(model, refusing) as host:
+        m = host.evaluate(problem, soft)
+        assert m.outcome.tolist() == [Outcome.OK, Outcome.INVALID, Outcome.INVALID]
+        assert m.notes[1] == "device 'b' cannot run operation 'soft' of type Softmax"
+        assert np.isinf(m.objective[1:]).all() and np.isnan(m.seconds[1:]).all()
+        full = problem_of(model, memory=[1.0, 1e9])
+        assert host.evaluate(full, soft[:1]).outcome.tolist() == [Outcome.OUT_OF_MEMORY]
+    with host_of(model, measuring=Measuring(0, 3, cut_off=1e-9)) as host:
+        m = host.evaluate(problem, soft[:1])
+    assert m.outcome.tolist() == [Outcome.TOO_SLOW]
+    assert "a run took" in m.notes[0]
+
+
+def test_a_plugin_that_dies_twice_is_the_placements_fault_and_the_host_goes_on(model):
+    problem = problem_of(model)
+    endless = Measuring(0, 10**9, time_limit=100.0)
+    placement = np.zeros((1, problem.n_nodes), dtype=np.int16)
+    with host_of(model, measuring=endless) as host:
+        stop = threading.Event()
+
+        def crash():
+            seen: dict[int, float] = {}
+            while not stop.wait(0.05):
+                process = host._process
+                if process is not None and host._prepared:
+                    begun = seen.setdefault(process.popen.pid, time.monotonic())
+                    if time.monotonic() - begun > 0.5 and process.alive:
+                        os.kill(process.popen.pid, signal.SIGSEGV)
+
+        thread = threading.Thread(target=crash)
+        thread.start()
+        try:
+            m = host.evaluate(problem, placement)
+        finally:
+            stop.set()
+            thread.join()
+        assert m.outcome.tolist() == [Outcome.INVALID]
+        assert m.notes[0] == "a plugin died twice over the placement (SIGSEGV)"
+        host.measuring = QUICK
+        host.close()
+        assert host.evaluate(problem, placement).outcome.tolist() == [Outcome.OK]
+
+
+def test_wrong_requests_are_errors(model, tmp_path):
+    problem = problem_of(model)
+    placement = np.zeros((1, problem.n_nodes), dtype=np.int16)
+    other = Problem(problem.graph, DeviceNetwork(("x", "y"), 1e9, 1e9, 0.0))
+    host = host_of(model)
+    with pytest.raises(InputError, match="has devices x, y, but the host has a, b"):
+        host.evaluate(other, placement)
+    with pytest.raises(InputError, match="does not know which model graph 'small'"):
+        OpenVinoHost(TWO).evaluate(problem, placement)
+    write_model(tmp_path / "other.xml", channels=5)
+    wrong = OpenVinoHost(TWO, models={"small": {"file": str(tmp_path / "other.xml")}})
+    with pytest.raises(InputError, match="graph 'small' is not that of the host's model 'other'"):
+        wrong.evaluate(problem, placement)
+    with pytest.raises(InputError, match=r"device 'a' is GPU\.7, which OpenVINO does not find here; it finds CPU"):
+        host_of(model, {"a": "GPU.7", "b": "CPU"}).evaluate(problem, placement)
+    wrong.close()
+    assert pickle.loads(pickle.dumps(host)) == host
+    host.close()
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        ({}, "devices are"),
+        ({"a": {"plugin": "CPU", "thread": 1}}, "unknown setting 'thread'; did you mean 'threads'"),
+        ({"a": "cpu"}, "plugin 'cpu'"),
+        ({"a": {"plugin": "CPU", "threads": 0}}, "threads = 0"),
+        ({"a": {"plugin": "CPU", "precision": "f64"}}, "'f64'"),
+        ({"a": {"plugin": "CPU", "pin": 1}}, "pin = 1"),
+        ({"a": "GPU.1", "b": "GPU.1"}, "'a' and 'b' are both GPU.1"),
+        ({"a": {"plugin": "CPU", "refuses": "Softmax"}}, "must be a list"),
+    ],
+)
+def test_descriptions_of_devices_are_checked(devices, message):
+    with pytest.raises(InputError, match=message):
+        parse_devices(devices)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_are_convex_and_on_one_device(seed):
+    from tests.methods.problems import random_graph
+
+    rng = np.random.default_rng(seed)
+    graph = random_graph(30, rng)
+    placement = rng.integers(0, 3, 30)
+    nodes = rng.random(30) < 0.9
+    nodes[np.isin(np.arange(30), graph.edges[:, 0])] |= True  # only leaves are left out, as a model's outputs are
+    piece = segments_of(graph, placement, nodes)
+    assert ((piece >= 0) == nodes).all()
+    inside = nodes[graph.edges].all(axis=1)
+    source, target = piece[graph.edges[inside]].T
+    assert (source <= target).all(), "pieces are numbered in an order in which they can run"
+    for k in range(piece.max() + 1):
+        assert len(set(placement[piece == k].tolist())) == 1
+    assert ((source != target) | (placement[graph.edges[inside, 0]] == placement[graph.edges[inside, 1]])).all()
+
+
+def test_agreement_by_hand():
+    found = agreement([np.array([3.0, 0.0])], [np.array([0.0, 4.0])])
+    assert (found.mse, found.cosine, found.l2, found.relative) == (12.5, 0.0, 5.0, 1.25)
+    both = agreement([np.array([np.nan, 1.0])], [np.array([np.nan, 1.0])])
+    assert both.l2 == 0.0
+    assert np.isnan(agreement([np.array([np.nan])], [np.array([1.0])]).l2)
