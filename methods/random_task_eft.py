@@ -1,8 +1,9 @@
 """Random task + EFT: GiPH's search baseline (GiPH section 5, "Random task selection + EFT device selection").
 
-Starts from a random placement; at each step a random task moves to the device on which it finishes earliest given the measured
-times of the current placement, and the result, better or not, is the next current placement. A task's wait behind tasks that
-were ready before it is counted (`methods.common.schedule.earliest_finish_device`). One placement a step.
+Starts from a random placement; at each step a random task (not a mere follower of its co-location group) moves to the device on
+which it finishes earliest given the measured times of the current placement, and the result, better or not, is the next current
+placement. A task's wait behind tasks that were ready before it is counted (`methods.common.schedule.earliest_finish_device`). One
+placement a step.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from envs.measurement import Measurements
 from methods.common.constraints import random_placements
 from methods.common.contract import Method, Proposal
-from methods.common.schedule import earliest_finish_device, planned
+from methods.common.schedule import earliest_finish_device, followers, planned
 
 
 class RandomTaskEft(Method):
@@ -25,6 +26,7 @@ class RandomTaskEft(Method):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self._tasks = np.flatnonzero(~followers(self.problem))
         self._times: np.ndarray | None = None  # placement, start and finish of the current placement, float64[3, V]
 
     def propose(self, n: int) -> list[Proposal]:
@@ -32,7 +34,7 @@ class RandomTaskEft(Method):
         if self._times is None:
             return [Proposal(0, random_placements(problem, 1, self.rng))]
         placement = self._times[0].astype(np.int16)
-        node = int(self.rng.integers(problem.n_nodes))
+        node = int(self.rng.choice(self._tasks))
         device = earliest_finish_device(problem, node, placement, self._times[1], self._times[2])
         placement[problem.leaders == problem.leaders[node]] = device
         return [Proposal(0, placement[None, :])]

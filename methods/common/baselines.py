@@ -10,7 +10,7 @@ import pymetis
 
 from envs.problem import Problem
 from methods.common.constraints import make_feasible, unit_of, units
-from methods.common.schedule import mean_costs
+from methods.common.schedule import followers, mean_costs
 
 METIS_TOTAL = 100_000_000
 """METIS takes 32-bit integer weights; work and bytes are scaled so that each adds up to about this."""
@@ -32,14 +32,19 @@ def level_blocks(problem: Problem) -> np.ndarray:
     """Contiguous blocks of topological levels, one block a device in the network's order, int16[V].
 
     The work of a node is its mean seconds over feasible devices. Level l goes to the first device k for which the shares of
-    devices 0..k reach the work of all earlier levels plus half of level l, as a part of all work.
+    devices 0..k reach the work of all earlier levels plus half of level l, as a part of all work. A co-location group goes where its
+    first node goes that is not one of its `methods.common.schedule.followers`.
     """
     levels = problem.graph.levels
     work = mean_costs(problem)[0]
     per_level = np.bincount(levels, weights=work if work.sum() > 0 else None)
     middle = (np.cumsum(per_level) - per_level / 2) / per_level.sum()
     device = np.minimum(np.searchsorted(np.cumsum(throughput_shares(problem)), middle), problem.n_devices - 1)
-    return make_feasible(problem, device[levels][None, :])[0]
+    placement = device[levels]
+    order = np.lexsort((levels, followers(problem)))  # a group goes with its first node that is not a follower
+    lead, first = np.unique(problem.leaders[order], return_index=True)
+    placement[lead] = placement[order[first]]
+    return make_feasible(problem, placement[None, :])[0]
 
 
 def partition(problem: Problem, devices: np.ndarray, seed: int) -> np.ndarray:

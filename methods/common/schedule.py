@@ -45,6 +45,8 @@ class Tasks(NamedTuple):
     """Bytes of a whole co-location group, at its leader, float64[V]; 0 elsewhere."""
     memory: np.ndarray
     """float64[D]."""
+    follows: np.ndarray
+    """Which nodes take no part in planning but go where their group goes (see `followers`), bool[V]."""
 
 
 @lru_cache(maxsize=16)
@@ -56,8 +58,26 @@ def tasks_of(problem: Problem) -> Tasks:
     return Tasks(
         graph.topological_order, in_pointer, graph.edges[incoming, 0], graph.edge_bytes[incoming], out_pointer,
         graph.edges[outgoing, 1], graph.edge_bytes[outgoing], outgoing, problem.compute_seconds, problem.feasible,
-        network.delay, network.seconds_per_byte, problem.leaders, need, network.memory,
+        network.delay, network.seconds_per_byte, problem.leaders, need, network.memory, followers(problem),
     )  # fmt: skip
+
+
+def followers(problem: Problem) -> np.ndarray:
+    """The nodes that leave the choice of a device to the rest of their co-location group, bool[V].
+
+    They cost nothing anywhere, need no input but from such nodes, and feed only their own group: the weights of a layer, say.
+    Served in their turn, they would fix the group's device before anything is known of it.
+    """
+    graph, lead = problem.graph, problem.leaders
+    (producers, consumers), n = graph.edges.T, graph.n_nodes
+    inside = lead[producers] == lead[consumers]
+    follows = (problem.compute_seconds.max(axis=1) == 0) & (np.bincount(producers, minlength=n) > 0)
+    follows[producers[~inside]] = False
+    while True:  # once for every step of the longest chain of candidates
+        spoilt = consumers[~follows[producers]]
+        if not follows[spoilt].any():
+            return follows
+        follows[spoilt] = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +98,7 @@ def mean_costs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Mean compute seconds float64[V] over feasible devices and mean transfer seconds float64[E] (equations 2 and 4).
 
     A transfer is averaged over all pairs of two *different* feasible devices of producer and consumer; if there is no such
-    pair, both must share the one device and the transfer is free.
+    pair, or both belong to one co-location group, they must share a device and the transfer is free.
     """
     feasible = problem.feasible.astype(np.float64)
     compute = (problem.compute_seconds * feasible).sum(axis=1) / feasible.sum(axis=1)
@@ -86,7 +106,8 @@ def mean_costs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     pairs = source.sum(axis=1) * target.sum(axis=1) - (source * target).sum(axis=1)
     totals = [((source @ link) * target).sum(axis=1) for link in (problem.network.delay, problem.network.seconds_per_byte)]
     transfer = (totals[0] + problem.graph.edge_bytes * totals[1]) / np.maximum(pairs, 1.0)
-    return compute, np.where(pairs > 0, transfer, 0.0)
+    together = problem.leaders[problem.graph.edges[:, 0]] == problem.leaders[problem.graph.edges[:, 1]]
+    return compute, np.where((pairs > 0) & ~together, transfer, 0.0)
 
 
 def upward_ranks(problem: Problem, compute: np.ndarray | None = None, transfer: np.ndarray | None = None) -> np.ndarray:
@@ -125,8 +146,8 @@ def list_schedule(
 ) -> Schedule:
     """Places nodes in ``order`` (parents first) on the device of their earliest finish or start (section 4.1).
 
-    Co-location: the first node of a group decides for all. Memory: devices without room for the whole group are skipped;
-    if none has room, the one with the most room is taken, and the placement overflows.
+    Co-location: the first node of a group that is not one of its `followers` decides for all. Memory: devices without room
+    for the whole group are skipped; if none has room, the one with the most room is taken, and the placement overflows.
 
     Args:
         problem: what to schedule.
@@ -276,8 +297,9 @@ def _ready_time(tasks, v, k, device, finish):
     ready = 0.0
     for e in range(tasks.in_pointer[v], tasks.in_pointer[v + 1]):
         u = tasks.parents[e]
-        at = finish[u] + (tasks.delay[device[u], k] + tasks.in_bytes[e] * tasks.seconds_per_byte[device[u], k])
-        ready = max(ready, at)
+        if not tasks.follows[u]:  # a follower's output is wherever its group is, from the beginning
+            at = finish[u] + (tasks.delay[device[u], k] + tasks.in_bytes[e] * tasks.seconds_per_byte[device[u], k])
+            ready = max(ready, at)
     return ready
 
 
@@ -307,6 +329,8 @@ def _list_schedule(tasks, order, pinned, devices, insertion, by_start, device, s
     starts, finishes = np.empty((d, n)), np.empty((d, n))
     count, used, home = np.zeros(d, dtype=np.int64), np.zeros(d), np.full(n, -1, dtype=np.int64)
     for v in order:
+        if tasks.follows[v]:
+            continue
         lead = tasks.leaders[v]
         need = tasks.group_need[lead]
         only = _must_use(tasks, v, pinned, home, used)
@@ -331,6 +355,9 @@ def _list_schedule(tasks, order, pinned, devices, insertion, by_start, device, s
             starts[best, i], finishes[best, i] = starts[best, i - 1], finishes[best, i - 1]
         starts[best, best_place], finishes[best, best_place] = start[v], finish[v]
         count[best] += 1
+    for v in range(n):
+        if tasks.follows[v]:
+            device[v], start[v], finish[v] = home[tasks.leaders[v]], 0.0, 0.0
 
 
 @numba.njit(cache=True, nogil=True)

@@ -6,7 +6,7 @@ from envs.network import DeviceNetwork
 from envs.problem import Problem
 from methods.common.baselines import throughput_shares
 from methods.common.constraints import fit_memory, fits, random_placements
-from methods.common.schedule import earliest_finish_device
+from methods.common.schedule import earliest_finish_device, followers
 from tests.methods.problems import chains, constrained_toy, make_graph, random_problem
 from tests.methods.running import go, make
 
@@ -108,3 +108,21 @@ class TestMemory:
         assert problem.valid(drawn).all() and fits(problem, drawn).all()
         used = np.array([[(drawn[:, v] == k).any() for k in range(3)] for v in range(9)])
         np.testing.assert_array_equal(used, problem.feasible)
+
+
+def test_weights_follow_their_layer_and_do_not_choose_its_device():
+    # two layers in a row, each with a free weight before it; the first device is the slower one
+    graph = make_graph([(0, 2), (2, 3), (1, 3)], [8.0, 1.0, 8.0], [0.0, 0.0, 4.0, 4.0], colocation=[0, 1, 0, 1])
+    problem = Problem(graph, DeviceNetwork(("slow", "fast"), [1.0, 4.0], 1.0, 0.0))  # type: ignore[arg-type]
+    assert followers(problem).tolist() == [True, True, False, False]
+    for method in ("heft", "cpop"):
+        run = go(make(method, problem), 1)
+        assert run.placements[0].tolist() == [1, 1, 1, 1], method
+    assert go(make("round-robin", problem), 1).placements[0].tolist() in ([1, 1, 1, 1], [0, 1, 0, 1])
+    assert set(make("random-task-eft", problem)._tasks) == {2, 3}
+
+
+def test_what_costs_or_feeds_others_is_no_follower():
+    graph = make_graph([(0, 2), (1, 2), (1, 3)], [1.0] * 3, [1.0, 0.0, 1.0, 1.0], colocation=[0, 0, 0, -1])
+    problem = Problem(graph, DeviceNetwork(("a", "b"), [1.0, 1.0], 1.0, 0.0))  # type: ignore[arg-type]
+    assert not followers(problem).any()
