@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,14 @@ from orchestration.trial import EvaluatorSpec
 SIMULATOR_OPTIONS = ("noise", "measurement_noise", "fail", "local", "host")
 """Options of the kind ``simulator``: noise of every task, noise of the whole measurement, share of measurements that fail as
 infrastructure does (to try recovery), whether trials simulate inside their own worker, the named pool to ask."""
+HOST_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "openvino": (
+        "devices", "mode", "models", "measuring", "tolerance", "keep_compiled", "compile_limit", "memory_limit", "prepare_limit", "host",
+    ),
+}  # fmt: skip
+"""Options of the kinds that measure for real on the machine that they run on: `envs.openvino_host.host.OpenVinoHost`'s."""
+OPTIONS: Mapping[str, tuple[str, ...]] = {"simulator": SIMULATOR_OPTIONS, **HOST_OPTIONS}
+"""Options of every known kind; others are kinds of hosts that register with the service."""
 
 
 class InfrastructureError(RuntimeError):
@@ -39,11 +48,27 @@ def build_evaluator(spec: EvaluatorSpec) -> Evaluator:
     Raises:
         InputError: for an unknown kind or option, naming the nearest known one, or a value out of range.
     """
-    if spec.kind != "simulator":
-        raise InputError(f"this process cannot measure {spec.key!r}; it can only simulate, so ask a host that serves that key")
-    unknown = [key for key in spec.options if key not in SIMULATOR_OPTIONS]
+    if spec.kind not in OPTIONS:
+        raise InputError(f"this process cannot measure {spec.key!r}; ask a host that serves that key")
+    unknown = [key for key in spec.options if key not in OPTIONS[spec.kind]]
     if unknown:
-        raise InputError(f"unknown option {unknown[0]!r} of evaluator 'simulator'{nearest(unknown[0], SIMULATOR_OPTIONS)}")
+        raise InputError(f"unknown option {unknown[0]!r} of evaluator {spec.kind!r}{nearest(unknown[0], OPTIONS[spec.kind])}")
+    return _openvino(spec.options) if spec.kind == "openvino" else _simulator(spec)
+
+
+def _openvino(options: Mapping[str, Any]) -> Evaluator:
+    from envs.engine.measuring import Measuring
+    from envs.openvino_host.host import HSDAG_PROTOCOL, OpenVinoHost
+    from methods.common.config import make_config
+
+    settings = {key: value for key, value in options.items() if key not in ("host", "measuring")}
+    if "devices" not in settings:
+        raise InputError("evaluator 'openvino' lacks devices; say what stands for the network's, as devices: {cpu: CPU, gpu: GPU.1}")
+    measuring = {**dataclasses.asdict(HSDAG_PROTOCOL), **options.get("measuring", {})}
+    return OpenVinoHost(**settings, measuring=make_config(Measuring, measuring, "measuring."))
+
+
+def _simulator(spec: EvaluatorSpec) -> Evaluator:
     from envs.simulators.evaluator import Simulator
 
     evaluator: Evaluator = Simulator(noise=float(spec.options.get("noise", 0.0)))

@@ -1,4 +1,4 @@
-"""The reward service and its simulator hosts as Ray actors, and the client that trials hold. The rules of queueing belong
+"""The reward service and its hosts as Ray actors, and the client that trials hold. The rules of queueing belong
 to ``orchestration/service.py``."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from envs.errors import InputError
 from envs.measurement import Measurements
 from envs.problem import Problem
 from orchestration.cache import Rows
-from orchestration.evaluators import InfrastructureError, Request, build_evaluator
+from orchestration.evaluators import HOST_OPTIONS, InfrastructureError, Request, build_evaluator
 from orchestration.service import Answer, Ask, Job, RewardService, ServiceError, failure
 from orchestration.trial import EvaluatorSpec, canonical
 
@@ -107,8 +107,16 @@ class SimulatorHost:
         return Answer(rows, start, finish, measuring_seconds=seconds)
 
 
+class RealHost(SimulatorHost):
+    """The service's end of a process that measures on this machine: one measurement at a time, within a lease."""
+
+    slots = 1
+    lease_seconds: float | None = 3600.0
+    """Each placement has limits of its own inside; this is for a batch whose process no longer answers."""
+
+
 class ServiceActor:
-    """The reward service in its own process, in front of a pool of simulators."""
+    """The reward service in its own process, in front of a pool of simulators and, once asked for, real hosts."""
 
     def __init__(self, simulators: int) -> None:
         self.service = RewardService()
@@ -124,6 +132,8 @@ class ServiceActor:
         """The answer; a sentence if the request cannot be served, "" if its problem must be registered first."""
         if ask.problem_hash not in self.problems:
             return ""
+        if ask.key in HOST_OPTIONS and ask.key not in self.service.pools:
+            self.service.add_hosts(ask.key, [RealHost(ask.key, self.problems)])
         if ask.reference is not None:
             ask = replace(ask, reference=ask.reference[0], placements=await ask.reference[0])
         try:

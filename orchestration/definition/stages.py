@@ -13,7 +13,7 @@ from orchestration.definition.methods import MethodRow, MethodTable, checked
 from orchestration.definition.problems import ProblemTable
 from orchestration.definition.searches import SearchSettings, read_search
 from orchestration.definition.view import View
-from orchestration.evaluators import SIMULATOR_OPTIONS, build_evaluator
+from orchestration.evaluators import OPTIONS, build_evaluator
 from orchestration.trial import KINDS, EvaluatorSpec, FrozenDict, ProblemSpec, TrialKind
 
 HELD_OUT = "held-out"
@@ -331,22 +331,22 @@ def read_evaluator(view: View, named: Mapping[str, EvaluatorSpec]) -> EvaluatorS
     if kind is None:
         return None
     options = {k: v.plain() for k, v in view.children() if k != "kind"}
-    if kind == "simulator":
-        view.mapping(("kind", *SIMULATOR_OPTIONS), "evaluator 'simulator'")
+    if kind in OPTIONS:
+        view.mapping(("kind", *OPTIONS[kind]), f"evaluator {kind!r}")
     return _checked_evaluator(kind_view, kind, options, named)
 
 
 def _checked_evaluator(view: View, kind: str, options: Mapping[str, Any], named: Mapping[str, EvaluatorSpec]) -> EvaluatorSpec | None:
-    # Kinds other than the simulator are those of measurement hosts, which are known once the hosts are: when the sweep runs.
-    hint = nearest(kind, [*named, "simulator"])
-    if kind != "simulator" and ("did you mean" in hint or not view.check_name(kind, "evaluator", view.mark)):
+    # Other kinds are those of measurement hosts elsewhere, which are known once the hosts are: when the sweep runs.
+    hint = nearest(kind, [*named, *OPTIONS])
+    if kind not in OPTIONS and ("did you mean" in hint or not view.check_name(kind, "evaluator", view.mark)):
         view.error(f"unknown evaluator {kind!r}{hint}")
         return None
     spec = EvaluatorSpec(kind, FrozenDict(options))
-    if kind == "simulator" and all(k in SIMULATOR_OPTIONS for k in options):
+    if kind in OPTIONS and all(k in OPTIONS[kind] for k in options):
         try:
             build_evaluator(spec)
         except (ValueError, TypeError) as error:
-            view.error(f"evaluator 'simulator': {error}{'' if ';' in str(error) else '; change the value'}")
+            view.error(f"evaluator {kind!r}: {error}{'' if ';' in str(error) else '; change the value'}")
             return None
     return spec
