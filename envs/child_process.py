@@ -82,9 +82,7 @@ class ChildProcess:
         self.connection.close()
 
 
-def serve(
-    descriptor: int, make: Callable[..., Any], context: Callable[[], AbstractContextManager[None]] = nullcontext
-) -> None:
+def serve(descriptor: int, make: Callable[..., Any], context: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
     """Answer ``(command, *arguments)`` by ``("ok", result)``, ``("input", message)`` or ``("error", traceback)`` until the parent hangs up.
 
     ``open`` makes the object of ``make(*arguments)``; any other command is a method of it, called within ``context()``.

@@ -248,5 +248,3 @@ def dump_network_section(network: DeviceNetwork) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-

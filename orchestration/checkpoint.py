@@ -81,7 +81,7 @@ def load_state(path: Path) -> dict[str, Any]:
         raise InputError(f"checkpoint {path} is damaged ({error}); delete it to start from the beginning") from error
 
 
-def _pack(value: Any, where: str, tensors: dict[str, np.ndarray]) -> Any:  # noqa: PLR0911 (one a type)
+def _pack(value: Any, where: str, tensors: dict[str, np.ndarray]) -> Any:
     """JSON for ``value``; arrays are moved to ``tensors`` and leave a reference. Special forms are dicts with one ``$`` key."""
     if value is None or (isinstance(value, str | bool | int | float) and not isinstance(value, np.generic)):
         return value
@@ -112,7 +112,7 @@ def _pack_array(array: np.ndarray, kind: str, where: str, tensors: dict[str, np.
     return {"$array": name, "$kind": kind}
 
 
-def _unpack(value: Any, file: Any) -> Any:  # noqa: PLR0911 (one a form)
+def _unpack(value: Any, file: Any) -> Any:
     if isinstance(value, list):
         return [_unpack(v, file) for v in value]
     if not isinstance(value, dict):

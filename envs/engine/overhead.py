@@ -41,7 +41,7 @@ def measure(graph: str = "llama-block", devices: int = 2, repetitions: int = 50)
     llama = {"sequence": 16, "width": 32, "hidden": 64, "heads": 4}
     sizes = {"chainmm": {"size": 32}, "ffnn": {"batch": 32, "hidden": 64}, "llama-block": llama}
     cores = sorted(os.sched_getaffinity(0))
-    network = DeviceNetwork(tuple(f"d{i}" for i in range(devices)), 1e9, np.inf, 0.0)
+    network = DeviceNetwork(tuple(f"d{i}" for i in range(devices)), np.array(1e9), np.array(np.inf), np.array(0.0))
     problem = Problem(sharded(graph, element_bytes=4, **sizes[graph]), network)
     real = parse_devices(tuple(f"cpu:{cores[i % len(cores)]}" for i in range(devices)))
     program, executor = Program(problem, real, 0), Executor(real, Discipline(), emulate_links=False)

@@ -38,9 +38,7 @@ class _Llama:
         weights = b.leaves("input", f"W{name}", [(width, self.width)] * self.columns)
         meta = b.meta()
         parts = [b.add("matmul", f"{name}.{i}.{j}", (x[n], weights[j]), out, meta) for n, (i, j) in enumerate(self.grid)]
-        return [
-            b.add("sum", f"{name}.sum.{i}", parts[i * self.columns : (i + 1) * self.columns], out, meta) for i in range(self.rows)
-        ]
+        return [b.add("sum", f"{name}.sum.{i}", parts[i * self.columns : (i + 1) * self.columns], out, meta) for i in range(self.rows)]
 
     def attention(self, x: list[int]) -> list[int]:
         """Causal self-attention; row shard i attends to the keys of row shards 0..i only."""

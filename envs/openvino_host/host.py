@@ -252,8 +252,6 @@ class OpenVinoHost:
         self.close()
 
 
-
-
 def _kills() -> int:
     """How many processes Linux has killed for want of memory since it started."""
     with suppress(OSError, StopIteration, ValueError):

@@ -91,6 +91,7 @@ class DopplerNetwork(nn.Module):
     @torch.no_grad()
     def scores(self, encoded: Encoded) -> Scores:
         """What the compiled episode needs, from an encoding with S = 1."""
+
         def array(x: Tensor) -> np.ndarray:
             return x.detach().contiguous().numpy()
 

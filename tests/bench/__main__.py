@@ -25,7 +25,8 @@ def main(only: list[str]) -> None:
         print(f"measuring {module} …", flush=True)
         for figure in importlib.import_module(f"tests.bench.{module}").measure():
             figures.append(figure)
-            print(f"  {figure.name}: {figure.value:,.4g} {figure.unit} (target {figure.target}){'' if figure.met else '  MISSED'} {figure.note}", flush=True)
+            missed = "" if figure.met else "  MISSED"
+            print(f"  {figure.name}: {figure.value:,.4g} {figure.unit} (target {figure.target}){missed} {figure.note}", flush=True)
     if not only:
         _write(figures)
 
@@ -33,7 +34,9 @@ def main(only: list[str]) -> None:
 def _write(figures: list[Figure]) -> None:
     git = ["git", "-C", str(RESULTS.parent)]
     commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    dirty = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, check=True).stdout.strip()
+    dirty = subprocess.run(
+        [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     lines = [
         BEGIN,
         f"`make bench`, commit {commit}{' with uncommitted changes' if dirty else ''}, {datetime.date.today()}, 2 shared cores.",

@@ -21,21 +21,24 @@ def problem(tasks: int, devices: int = 10) -> Problem:
 
 def measure() -> list[Figure]:
     """An event is a task that ends or a transfer that arrives: V + E a placement."""
-    rng = np.random.default_rng(0)
-    figures = []
-    for tasks in SIZES:
-        p = problem(tasks)
-        events = p.n_nodes + p.graph.n_edges
-        batch = rng.integers(0, p.n_devices, (max(2, 2_000_000 // events), p.n_nodes)).astype(np.int16)
-        one, two = Simulator(), Simulator(threads=2)
-        one.evaluate(p, batch[:2])
-        if tasks == 100:
-            few = batch[:50]
-            fast, slow = side_by_side(lambda p=p, b=batch: one.evaluate(p, b), lambda p=p, b=few: ReferenceSimulator().evaluate(p, b))
-            ratio = (slow / len(few)) / (fast / len(batch))
-            figures.append(at_least("compiled simulator over SimPy, 100 tasks × 10 devices, one core", ratio, "×", 200, f"{p.graph.n_edges} edges"))
-        fast, both = side_by_side(lambda p=p, b=batch: one.evaluate(p, b), lambda p=p, b=batch: two.evaluate(p, b))
-        figures.append(at_most(f"time an event, {tasks:,} tasks", fast / len(batch) / events * 1e9, "ns", 30, f"{p.graph.n_edges:,} edges"))
-        if tasks == 500:
-            figures.append(at_least("batch call on two cores over one, 500 tasks", fast / both, "×", 1.7))
+    return [figure for tasks in SIZES for figure in _size(tasks)]
+
+
+def _size(tasks: int) -> list[Figure]:
+    p, rng = problem(tasks), np.random.default_rng(0)
+    events = p.n_nodes + p.graph.n_edges
+    batch = rng.integers(0, p.n_devices, (max(2, 2_000_000 // events), p.n_nodes)).astype(np.int16)
+    one, two, reference = Simulator(), Simulator(threads=2), ReferenceSimulator()
+    one.evaluate(p, batch[:2])
+    fast, both = side_by_side(lambda: one.evaluate(p, batch), lambda: two.evaluate(p, batch))
+    figures = [at_most(f"time an event, {tasks:,} tasks", fast / len(batch) / events * 1e9, "ns", 30, f"{p.graph.n_edges:,} edges")]
+    if tasks == 100:
+        few = batch[:50]
+        fast, slow = side_by_side(lambda: one.evaluate(p, batch), lambda: reference.evaluate(p, few))
+        ratio = (slow / len(few)) / (fast / len(batch))
+        figures.append(
+            at_least("compiled simulator over SimPy, 100 tasks × 10 devices, one core", ratio, "×", 200, f"{p.graph.n_edges} edges")
+        )
+    if tasks == 500:
+        figures.append(at_least("batch call on two cores over one, 500 tasks", fast / both, "×", 1.7))
     return figures

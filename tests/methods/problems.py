@@ -64,7 +64,11 @@ def random_problem(n: int, d: int, seed: int, *, links: float = 4.0) -> Problem:
 
 def random_network(d: int, rng: np.random.Generator, links: float = 4.0, **more: object) -> DeviceNetwork:
     return DeviceNetwork(
-        tuple(f"d{k}" for k in range(d)), rng.uniform(1, 4, d), rng.uniform(0.5, 1.5, (d, d)) * links, rng.uniform(0, 0.5, (d, d)), **more  # type: ignore[arg-type]
+        tuple(f"d{k}" for k in range(d)),
+        rng.uniform(1, 4, d),
+        rng.uniform(0.5, 1.5, (d, d)) * links,
+        rng.uniform(0, 0.5, (d, d)),
+        **more,  # type: ignore[arg-type]
     )
 
 
