@@ -178,6 +178,7 @@ _SPEC_KEYS = {
         "model", "options", "table", "repeats", "threads", "precision", "reference_speed", "reference_memory_bandwidth", "efficiency",
     ),
     "calibrated": ("seconds",),
+    "totals": ("seconds", "efficiency"),
 }  # fmt: skip
 
 
@@ -187,6 +188,7 @@ def make_costs(spec: str | Mapping[str, Any], model: str | None = None) -> CostM
     ``spec`` is ``"linear"``, ``"roofline"``, ``"profiled"`` or a mapping with ``kind`` and its settings:
 
     - roofline: ``efficiency`` (kind of device -> operation type -> share), laid over `EFFICIENCY`;
+    - totals: ``seconds`` of a whole graph on each device alone, by graph and device (`envs.costs_totals`), and ``efficiency``;
     - calibrated: ``seconds`` on one device, a number or by graph name (`envs.costs_calibrated`);
     - profiled: ``table`` (a JSON file of measured times) or ``model`` (name or file to be profiled here, once) with ``options``,
       ``repeats``, ``threads``, ``precision``; ``reference_speed``, ``reference_memory_bandwidth``, ``efficiency``.
@@ -211,6 +213,10 @@ def make_costs(spec: str | Mapping[str, Any], model: str | None = None) -> CostM
 
         return CalibratedCosts(settings.get("seconds"))  # type: ignore[arg-type]
     roofline = RooflineCosts(_efficiency(settings.pop("efficiency", {})))
+    if kind == "totals":
+        from envs.costs_totals import TotalCosts
+
+        return TotalCosts(settings.get("seconds"), roofline)  # type: ignore[arg-type]
     return roofline if kind == "roofline" else _profiled(settings, model, roofline)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from envs.errors import InputError, nearest
 from envs.network import DeviceNetwork
-from envs.networks import gpus
+from envs.networks import flex170, gpus
 
 GIGA = 1e9
 MICRO = 1e-6
@@ -80,7 +80,7 @@ def _part(name: str, network: DeviceNetwork, devices: tuple[str, ...]) -> Device
     )
 
 
-_NETWORKS: dict[str, Callable[[], DeviceNetwork]] = {"cpu-gpu-2": cpu_gpu_2, "cpu-gpu-4": cpu_gpu_4, **gpus.NETWORKS}
+_NETWORKS: dict[str, Callable[[], DeviceNetwork]] = {"cpu-gpu-2": cpu_gpu_2, "cpu-gpu-4": cpu_gpu_4, **gpus.NETWORKS, **flex170.NETWORKS}
 
 
 def names() -> list[str]:
