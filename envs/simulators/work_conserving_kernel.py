@@ -102,6 +102,67 @@ def _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchr
 
 
 @numba.njit(cache=True, nogil=True)
+def _enqueue(task, resource, rank, sequence, queue, first, second, left, right):
+    """A task that has become ready joins the queue of its resource."""
+    left[task] = right[task] = -1
+    first[task], second[task] = rank, sequence
+    queue[resource] = _merge(queue[resource], task, first, second, left, right)
+
+
+@numba.njit(cache=True, nogil=True)
+def _release_inputs(v, n, home, placement, source, in_pointer, in_position, free, shared, references, output_bytes, held):
+    """An operation has ended: copies of its inputs that nobody else waits for are freed."""
+    for i in range(in_pointer[v], in_pointer[v + 1]):
+        e = in_position[i]
+        u = source[e]
+        if not free[u]:
+            owner = u if placement[u] == home else n + shared[e]
+            references[owner] -= 1
+            if references[owner] == 0:
+                held[home] -= output_bytes[u]
+
+
+@numba.njit(cache=True, nogil=True)
+def _make_ready(task, v, n, placement, pointer, target, shared, missing, priority, rank, send_on, devices, sequence, queue, heap):
+    """The end of a task makes consumers on its device ready and, of an operation, its transfers; returns the next sequence number.
+
+    ``send_on`` int64[D] is the link resource, counted from the first, of a transfer from the device of v to each device.
+    """
+    first, second, left, right = heap
+    here = -1 if task < n else task - n
+    for e in range(pointer[v], pointer[v + 1]):
+        if shared[e] == here:
+            c = target[e]
+            missing[c] -= 1
+            if missing[c] == 0:
+                _enqueue(c, placement[c], priority[c], sequence, queue, first, second, left, right)
+                sequence += 1
+    if task < n:
+        for e in range(pointer[v], pointer[v + 1]):
+            if shared[e] == e:
+                _enqueue(n + e, devices + send_on[placement[target[e]]], rank[e], sequence, queue, first, second, left, right)
+                sequence += 1
+    return sequence
+
+
+@numba.njit(cache=True, nogil=True)
+def _costs(task, n, placement, source, target, size, seconds, delay, seconds_per_byte):
+    """The node whose result a task makes or moves, the device that holds it then, and the task's mean duration."""
+    if task < n:
+        return task, placement[task], seconds[task, placement[task]]
+    v, device = source[task - n], placement[target[task - n]]
+    return v, device, delay[placement[v], device] + size[task - n] * seconds_per_byte[placement[v], device]
+
+
+@numba.njit(cache=True, nogil=True)
+def _next_phase(phase, phase_left):
+    """The first phase from ``phase`` on in which something is left to do, or the last."""
+    while phase < phase_left.size - 1 and phase_left[phase] == 0:
+        phase += 1
+    return phase
+
+
+@numba.njit(cache=True, nogil=True)
 def run(placement, arrays, priority, links, channels, synchronous, sigma, stream, start, finish, work):
     """Simulates one valid placement; fills ``start`` and ``finish`` float64[V + E] (operations, then transfers).
 
@@ -115,25 +176,19 @@ def run(placement, arrays, priority, links, channels, synchronous, sigma, stream
     _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchronous, (output_bytes, parameter_bytes), scratch, phase_left)
     start[:] = np.nan
     finish[:] = np.nan
-    if limited:
-        for d in range(devices):
-            if held[d] > memory[d]:
-                return OUT_OF_MEMORY, np.nan
+    if limited and (held > memory).any():
+        return OUT_OF_MEMORY, np.nan
     queue[:] = -1
     slots[:devices] = 1
     slots[devices:] = channels
     running = -1
     sequence = 0
     now = 0.0
-    phase = 0
-    while phase < phase_left.size - 1 and phase_left[phase] == 0:
-        phase += 1
+    phase = _next_phase(0, phase_left)
     for v in order:
         if not free[v] and missing[v] == 0:
-            left[v] = right[v] = -1
-            first[v], second[v] = priority[v], sequence
+            _enqueue(v, placement[v], priority[v], sequence, queue, first, second, left, right)
             sequence += 1
-            queue[placement[v]] = _merge(queue[placement[v]], v, first, second, left, right)
     low, high, extra, send = 0, queue.size, -1, -1  # which resources may start something: low..high, then extra, then sends of send
     while True:
         # Dispatch: every resource that this event concerns starts what it can.
@@ -161,12 +216,7 @@ def run(placement, arrays, priority, links, channels, synchronous, sigma, stream
                     if stage != phase:
                         break
                 queue[r] = _merge(left[task], right[task], first, second, left, right)
-                if task < n:
-                    v, device = task, placement[task]
-                    mean = seconds[task, device]
-                else:
-                    v, device = source[task - n], placement[target[task - n]]
-                    mean = delay[placement[v], device] + size[task - n] * seconds_per_byte[placement[v], device]
+                v, device, mean = _costs(task, n, placement, source, target, size, seconds, delay, seconds_per_byte)
                 if limited:
                     held[device] += output_bytes[v]
                     if held[device] > memory[device]:
@@ -192,14 +242,7 @@ def run(placement, arrays, priority, links, channels, synchronous, sigma, stream
         if task < n:
             slots[home] += 1
             if limited:
-                for i in range(in_pointer[v], in_pointer[v + 1]):
-                    e = in_position[i]
-                    u = source[e]
-                    if not free[u]:
-                        owner = u if placement[u] == home else n + shared[e]
-                        references[owner] -= 1
-                        if references[owner] == 0:
-                            held[home] -= output_bytes[u]
+                _release_inputs(v, n, home, placement, source, in_pointer, in_position, free, shared, references, output_bytes, held)
             low, high, extra = home, home + 1, -1
             send = v
         else:
@@ -211,30 +254,14 @@ def run(placement, arrays, priority, links, channels, synchronous, sigma, stream
                 if references[v] == 0:
                     held[home] -= output_bytes[v]
             low, high, extra = r, r + 1, device
-        for e in range(pointer[v], pointer[v + 1]):
-            here = shared[e] == (-1 if task < n else task - n)
-            if here:
-                c = target[e]
-                missing[c] -= 1
-                if missing[c] == 0:
-                    left[c] = right[c] = -1
-                    first[c], second[c] = priority[c], sequence
-                    sequence += 1
-                    queue[placement[c]] = _merge(queue[placement[c]], c, first, second, left, right)
-        if task < n:
-            for e in range(pointer[v], pointer[v + 1]):
-                if shared[e] == e:
-                    t = n + e
-                    left[t] = right[t] = -1
-                    first[t], second[t] = rank[e], sequence
-                    sequence += 1
-                    r = devices + links[home, placement[target[e]]]
-                    queue[r] = _merge(queue[r], t, first, second, left, right)
+        sequence = _make_ready(
+            task, v, n, placement, pointer, target, shared, missing, priority, rank, links[home], devices, sequence, queue,
+            (first, second, left, right),
+        )  # fmt: skip
         if synchronous:
             phase_left[2 * levels[v] + (0 if task < n else 1)] -= 1
             if phase_left[phase] == 0:  # the barrier: everybody may start
-                while phase < phase_left.size - 1 and phase_left[phase] == 0:
-                    phase += 1
+                phase = _next_phase(phase, phase_left)
                 low, high, extra, send = 0, queue.size, -1, -1
 
 

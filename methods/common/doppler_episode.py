@@ -202,8 +202,31 @@ def _device_logits(v, scores, state, features, logits):
 
 
 @numba.njit(cache=True, nogil=True)
+def _settle(v, d, begin, arrays, scores, state):
+    """Node v goes to device d, where it is estimated to start at ``begin``."""
+    out_pointer, children, seconds, free, leaders, need = arrays[3], arrays[4], arrays[5], arrays[9], arrays[11], arrays[12]
+    alone = True
+    for u in range(leaders.size):
+        if leaders[u] == leaders[v] and state.device[u] >= 0:
+            alone = False
+            break
+    if alone:
+        state.used[d] += need[leaders[v]]
+    state.device[v] = d
+    state.start[v] = begin if not free[v] else 0.0
+    state.finish[v] = state.start[v] + seconds[v, d]
+    if not free[v]:
+        state.available[d] = state.finish[v]
+    state.total[d] += seconds[v, d]
+    for k in range(scores.placed.shape[1]):
+        state.hidden[d, k] += scores.placed[v, k]
+    for i in range(out_pointer[v], out_pointer[v + 1]):
+        state.waiting[children[i]] -= 1
+
+
+@numba.njit(cache=True, nogil=True)
 def _play(first, last, arrays, scores, select_by, place_by, epsilon, softmax, teach, uniforms, state, record):
-    in_pointer, parents, in_bytes, out_pointer, children, seconds, delay, per_byte = arrays[:8]
+    in_pointer, parents, in_bytes, _, _, seconds, delay, per_byte = arrays[:8]
     to_exit, free, feasible, leaders, need, memory = arrays[8:]
     n, devices = seconds.shape
     logits = np.empty(devices, dtype=np.float32)
@@ -243,23 +266,7 @@ def _play(first, last, arrays, scores, select_by, place_by, epsilon, softmax, te
             _device_logits(v, scores, state, features, logits)
             d = _pick(logits, allowed, softmax, uniforms[h, 3])
         record.node[h], record.device[h] = v, d
-        alone = True
-        for u in range(n):
-            if leaders[u] == leaders[v] and state.device[u] >= 0:
-                alone = False
-                break
-        if alone:
-            state.used[d] += need[leaders[v]]
-        state.device[v] = d
-        state.start[v] = starts[d] if not free[v] else 0.0
-        state.finish[v] = state.start[v] + seconds[v, d]
-        if not free[v]:
-            state.available[d] = state.finish[v]
-        state.total[d] += seconds[v, d]
-        for k in range(scores.placed.shape[1]):
-            state.hidden[d, k] += scores.placed[v, k]
-        for i in range(out_pointer[v], out_pointer[v + 1]):
-            state.waiting[children[i]] -= 1
+        _settle(v, d, starts[d], arrays, scores, state)
 
 
 def play(
