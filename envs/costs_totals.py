@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from envs.costs import RooflineCosts
 from envs.errors import InputError, nearest
 from envs.graph import ComputationGraph, digest
 from envs.network import DeviceNetwork
 
+if TYPE_CHECKING:
+    from envs.costs import CostModel
+
 
 @dataclass(frozen=True)
 class TotalCosts:
-    """Roofline seconds times a factor for each graph and device, such that all operations on the device take ``seconds``.
+    """Another cost model's seconds times a factor for each graph and device, such that all operations on the device take ``seconds``.
 
-    The roofline says how operations of one graph compare on one device, the factor what a device really makes of the graph. A device
+    That model says how operations of one graph compare on one device, the factor what a device really makes of the graph. A device
     without a time takes the factor of the first device of its kind that has one, or 1.
 
     Raises:
@@ -28,7 +30,8 @@ class TotalCosts:
 
     seconds: Mapping[str, Mapping[str, float]] = field(hash=False)
     """By the graph's name, then by the device's: seconds of the whole graph on that device alone."""
-    roofline: RooflineCosts = field(default_factory=RooflineCosts)
+    shape: CostModel
+    """How the operations of a graph compare on one device: a roofline."""
 
     def __post_init__(self) -> None:
         rows: Any = self.seconds
@@ -41,9 +44,9 @@ class TotalCosts:
 
     @cached_property
     def content_hash(self) -> str:
-        """sha256 of the times and efficiencies."""
+        """sha256 of the times and of what they scale."""
         times = tuple((graph, tuple(sorted(row.items()))) for graph, row in sorted(self.seconds.items()))
-        return digest("totals", times, self.roofline.content_hash)
+        return digest("totals", times, self.shape.content_hash)
 
     def compute_seconds(self, graph: ComputationGraph, network: DeviceNetwork) -> np.ndarray:
         """Seconds of every operation on every device, float64[V, D]."""
@@ -52,7 +55,7 @@ class TotalCosts:
         row = self.seconds[graph.name]
         for device in row:
             network.index(device)
-        plain = self.roofline.compute_seconds(graph, network)
+        plain = self.shape.compute_seconds(graph, network)
         whole = plain.sum(axis=0)
         known = {d: row[name] / whole[d] for d, name in enumerate(network.names) if name in row and whole[d] > 0}
         by_kind = {network.kinds[d]: known[d] for d in sorted(known, reverse=True)}

@@ -26,7 +26,7 @@ def graph(name="resnet-50"):
 @pytest.mark.parametrize("network", ["i9-flex170", "i9-uhd770-flex170"])
 def test_one_device_takes_the_times_of_table_2(name, network):
     network = named_network(network)
-    problem = Problem(graph(name), network, TotalCosts(ONE_DEVICE))
+    problem = Problem(graph(name), network, TotalCosts(ONE_DEVICE, RooflineCosts()))
     everything = np.repeat(np.arange(network.n_devices, dtype=np.int16)[:, None], 4, axis=1)
     seconds = dict(zip(network.names, Simulator().evaluate(problem, everything).seconds, strict=True))
     for device, published in ONE_DEVICE[name].items():
@@ -38,7 +38,7 @@ def test_one_device_takes_the_times_of_table_2(name, network):
 def test_operations_keep_the_proportions_of_the_roofline():
     network = named_network("i9-flex170")
     plain = RooflineCosts().compute_seconds(graph(), network)
-    scaled = TotalCosts(ONE_DEVICE).compute_seconds(graph(), network)
+    scaled = TotalCosts(ONE_DEVICE, RooflineCosts()).compute_seconds(graph(), network)
     np.testing.assert_allclose(scaled[1] / scaled[2], plain[1] / plain[2])
     assert (scaled[[0, 3]] == 0).all()
 
@@ -46,13 +46,13 @@ def test_operations_keep_the_proportions_of_the_roofline():
 def test_wrong_times_are_errors():
     network = named_network("i9-flex170")
     with pytest.raises(InputError, match="no times of graph 'resnet'; did you mean 'resnet-50'"):
-        TotalCosts(ONE_DEVICE).compute_seconds(dataclasses.replace(graph(), name="resnet"), network)
+        TotalCosts(ONE_DEVICE, RooflineCosts()).compute_seconds(dataclasses.replace(graph(), name="resnet"), network)
     with pytest.raises(InputError, match="'tpu'"):
-        TotalCosts({"resnet-50": {"tpu": 0.1}}).compute_seconds(graph(), network)
+        TotalCosts({"resnet-50": {"tpu": 0.1}}, RooflineCosts()).compute_seconds(graph(), network)
     with pytest.raises(InputError, match=r"0 s on 'cpu'; it must be a positive number"):
         make_costs({"kind": "totals", "seconds": {"a": {"cpu": 0}}})
     with pytest.raises(InputError, match="must map graphs to devices to times"):
         make_costs({"kind": "totals", "seconds": 0.1})
     spec = {"kind": "totals", "seconds": {name: dict(row) for name, row in ONE_DEVICE.items()}}
-    assert make_costs(spec).content_hash == TotalCosts(ONE_DEVICE).content_hash
-    assert make_costs({**spec, "efficiency": {"gpu": {"Relu": 0.5}}}).content_hash != TotalCosts(ONE_DEVICE).content_hash
+    assert make_costs(spec).content_hash == TotalCosts(ONE_DEVICE, RooflineCosts()).content_hash
+    assert make_costs({**spec, "efficiency": {"gpu": {"Relu": 0.5}}}).content_hash != TotalCosts(ONE_DEVICE, RooflineCosts()).content_hash
