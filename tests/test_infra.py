@@ -1,0 +1,254 @@
+"""The deployment files, against schemas and against the commands that they call; nothing here needs Docker or Kubernetes."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+INFRA = ROOT / "infra"
+SCHEMAS = Path(__file__).parent / "infra_schemas"
+BIN = Path(sys.executable).parent
+
+
+def documents(name):
+    return list(yaml.safe_load_all((INFRA / name).read_text()))
+
+
+def schema(name):
+    return json.loads((SCHEMAS / f"{name}.json").read_text())
+
+
+def errors(document, name):
+    found = jsonschema.Draft202012Validator(schema(name)).iter_errors(document)
+    return [f"{'/'.join(map(str, e.absolute_path))}: {e.message}" for e in found]
+
+
+def help_of(*command):
+    done = subprocess.run([str(BIN / command[0]), *command[1:], "--help"], capture_output=True, text=True, timeout=100, check=True)
+    return done.stdout
+
+
+# Compose
+
+
+def test_compose_file_has_only_what_the_specification_knows():
+    (compose,) = documents("compose.yaml")
+    assert errors(compose, "compose") == []
+
+
+def test_what_services_refer_to_is_declared():
+    (compose,) = documents("compose.yaml")
+    named = {v.split(":")[0] for s in compose["services"].values() for v in s["volumes"]}
+    assert named == set(compose["volumes"])
+    for service in compose["services"].values():
+        assert set(service.get("depends_on", {})) <= set(compose["services"])
+        for other, how in service.get("depends_on", {}).items():
+            assert how["condition"] != "service_healthy" or "healthcheck" in compose["services"][other]
+    build = compose["services"]["mlflow"]["build"]
+    assert (INFRA / build["context"]).resolve() == ROOT and (ROOT / build["dockerfile"]).is_file()
+
+
+def interpolated(text, values):
+    """As Compose does it; KeyError for a variable that has no value and no default."""
+
+    def replaced(match):
+        name, operator, rest = match.group(1), match.group(2), match.group(3)
+        if values.get(name):
+            return values[name]
+        if operator == ":-":
+            return rest
+        raise KeyError(f"{name}: {rest}")
+
+    return re.sub(r"\$\{(\w+)(?:(:-|:\?)([^}]*))?\}", replaced, text)
+
+
+def test_compose_refuses_to_start_without_a_password_and_a_host():
+    text = (INFRA / "compose.yaml").read_text()
+    for missing in ("MLFLOW_DB_PASSWORD", "MLFLOW_HOST"):
+        values = {"MLFLOW_DB_PASSWORD": "secret", "MLFLOW_HOST": "tracking.example.org", missing: ""}
+        with pytest.raises(KeyError, match=missing):
+            interpolated(text, values)
+
+
+def mlflow_command():
+    text = interpolated((INFRA / "compose.yaml").read_text(), {"MLFLOW_DB_PASSWORD": "secret", "MLFLOW_HOST": "tracking.example.org"})
+    return yaml.safe_load(text)["services"]["mlflow"]["command"]
+
+
+def test_the_mlflow_of_the_image_knows_the_options_of_its_service():
+    command = mlflow_command()
+    known = help_of(*command[:2])
+    for option in command[2:]:
+        assert re.search(rf"{option.split('=')[0]}\b", known), option
+
+
+def test_the_server_listens_to_its_names_and_to_no_others():
+    from mlflow.server.security_utils import is_allowed_host_header
+
+    allowed = next(o for o in mlflow_command() if o.startswith("--allowed-hosts=")).split("=", 1)[1].split(",")
+    for host in ("tracking.example.org", "tracking.example.org:5000", "mlflow:5000", "localhost:5000", "127.0.0.1:5000"):
+        assert is_allowed_host_header(allowed, host)
+    assert not is_allowed_host_header(allowed, "evil.example.org:5000")
+
+
+def test_the_password_is_on_no_command_line_and_in_no_file():
+    assert "secret" not in " ".join(mlflow_command())
+    (compose,) = documents("compose.yaml")
+    for service in compose["services"].values():
+        for key, value in service["environment"].items():
+            assert "PASSWORD" not in key or value.startswith("${MLFLOW_DB_PASSWORD:?")
+    assert ".env" in (ROOT / ".gitignore").read_text().split()
+
+
+# Ray's cluster launcher
+
+
+def test_ray_takes_its_cluster_file():
+    from ray.autoscaler._private.local.config import prepare_local
+    from ray.autoscaler._private.util import validate_config
+
+    (cluster,) = documents("ray-cluster.yaml")
+    filled, complete = prepare_local(cluster)
+    assert complete
+    validate_config(filled)
+    for misspelt in ("max_worker", "head_start_commands"):
+        with pytest.raises(jsonschema.ValidationError):
+            validate_config({**filled, misspelt: 2})
+
+
+def test_cluster_file_counts_its_workers_and_asks_for_tokens():
+    (cluster,) = documents("ray-cluster.yaml")
+    assert cluster["min_workers"] == cluster["max_workers"] == len(cluster["provider"]["worker_ips"])
+    assert "--env=RAY_AUTH_MODE=token" in cluster["docker"]["run_options"]
+    assert any(path.endswith("/.ray/auth_token") for path in cluster["file_mounts"])
+
+
+def test_ray_knows_the_options_that_start_the_cluster():
+    (cluster,) = documents("ray-cluster.yaml")
+    known = help_of("ray", "start")
+    commands = [shlex.split(c) for c in cluster["head_start_ray_commands"] + cluster["worker_start_ray_commands"]]
+    for _, verb, *options in commands:
+        assert verb in ("start", "stop")
+        for option in options:
+            assert re.search(rf"{option.split('=')[0]}\b", known), option
+
+
+# KubeRay
+
+
+def test_kubernetes_manifests_match_their_schemas():
+    claim, job = documents("rayjob.yaml")
+    assert errors(claim, "persistent-volume-claim") == []
+    assert errors(job, "rayjob") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (("spec", "submissionMode"), "K8sJob", "submissionMode"),
+        (("spec", "rayClusterSpec", "authOptions", "mode"), "tokens", "authOptions"),
+        (("spec", "ttlSeconds"), 5, "ttlSeconds"),
+        (("spec", "rayClusterSpec", "headGroupSpec", "rayStartParams"), {"num-cpus": 0}, "num-cpus"),
+    ],
+)
+def test_the_schema_finds_mistakes(path, value, expected):
+    _, job = documents("rayjob.yaml")
+    inner = job
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    assert any(expected in line for line in errors(job, "rayjob"))
+
+
+def test_pods_mount_what_is_declared_and_run_the_pinned_ray():
+    claim, job = documents("rayjob.yaml")
+    cluster = job["spec"]["rayClusterSpec"]
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    assert cluster["rayVersion"] == pins["ray"] and cluster["authOptions"]["mode"] == "token"
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    for group in groups:
+        pod = group["template"]["spec"]
+        declared = {v["name"] for v in pod["volumes"]}
+        assert claim["metadata"]["name"] in {v.get("persistentVolumeClaim", {}).get("claimName") for v in pod["volumes"]}
+        for container in pod["containers"]:
+            assert {m["name"] for m in container["volumeMounts"]} == declared
+            assert container["image"] == f"placewright:{version('placewright')}"
+    for group in cluster["workerGroupSpecs"]:
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+
+
+def test_the_jobs_entrypoint_is_a_command_that_parses():
+    from orchestration.cli.main import make_parser
+
+    _, job = documents("rayjob.yaml")
+    program, *words = shlex.split(job["spec"]["entrypoint"])
+    args = make_parser().parse_args(words)
+    mounts = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    folders = [m["mountPath"] for m in mounts if not m.get("readOnly")]
+    assert program == "placewright" and args.address == "auto" and str(args.output) in folders
+
+
+# Dockerfile
+
+
+def instructions():
+    text = re.sub(r"\\\n", " ", (INFRA / "Dockerfile").read_text())
+    return [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def test_dockerfile_copies_only_what_is_there_and_let_through():
+    ignored = (ROOT / ".dockerignore").read_text().split("\n")
+    assert "*" in ignored
+    for word, rest in instructions():
+        assert word in {"FROM", "RUN", "WORKDIR", "ARG", "COPY", "ENV", "VOLUME", "USER", "CMD"}
+        if word == "COPY":
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists() and f"!{source}" in ignored, source
+
+
+def test_the_requirements_written_by_the_dockerfile_are_the_projects(tmp_path):
+    """Runs the very command that the image is built by."""
+    (run,) = [rest for word, rest in instructions() if word == "RUN" and "tomllib" in rest]
+    command = run.split("&&")[0].replace("/tmp/requirements.txt", str(tmp_path / "requirements.txt")).replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, cwd=ROOT, check=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extra = project["optional-dependencies"]["postgres"]
+    assert (tmp_path / "requirements.txt").read_text().splitlines() == [*project["dependencies"], *extra]
+
+
+def test_the_image_runs_without_root_and_with_tokens():
+    words = [word for word, _ in instructions()]
+    assert words.index("USER") > max(i for i, word in enumerate(words) if word == "RUN")
+    (settings,) = [rest for word, rest in instructions() if word == "ENV"]
+    assert "RAY_AUTH_MODE=token" in settings.split()
+
+
+# Guide
+
+
+def test_commands_of_the_guide_parse():
+    from orchestration.cli.main import make_parser
+
+    text = (INFRA / "README.md").read_text()
+    lines = [line.strip() for block in re.findall(r"```\n(.*?)```", text, re.S) for line in re.sub(r"\\\n", " ", block).splitlines()]
+    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("placewright ")]
+    assert len(commands) >= 4
+    for command in commands:
+        make_parser().parse_args(command[1:])
+
+
+def test_files_named_in_the_guide_exist():
+    text = (INFRA / "README.md").read_text()
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (INFRA / target).exists(), target
+    for name in re.findall(r"infra/[\w.-]+\w", text):
+        assert (ROOT / name).exists() or name == "infra/.env", name
