@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 GRAPH_KINDS = ("model", "file", "synthetic", "sharded", "problem")
 NETWORK_KINDS = ("named", "file", "synthetic")
+_MOST_SHARDS = 1024
 _CACHED = 512
 """Problems, graphs and networks kept by a process."""
 
@@ -103,7 +104,7 @@ def _model_source(settings: Mapping[str, Any]) -> FrozenDict:
     from envs.graphs import torch_capture
 
     name = settings["model"]
-    if name not in torch_capture.NAMED:
+    if not isinstance(name, str) or name not in torch_capture.NAMED:
         raise InputError(f"unknown model {name!r}{nearest(str(name), torch_capture.NAMED)}")
     options = {k: v for k, v in settings.items() if k != "model"}
     return FrozenDict({"model": name, **torch_capture.resolve_options(name, options)})
@@ -114,6 +115,8 @@ def _sharded_source(settings: Mapping[str, Any]) -> FrozenDict:
     for key, value in settings.items():
         if key != "sharded" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise InputError(f"{key} of sharded graph {settings['sharded']!r} is {value!r}; it must be a positive whole number")
+        if key == "shards" and value > _MOST_SHARDS:
+            raise InputError(f"shards of sharded graph {settings['sharded']!r} is {value}; at most {_MOST_SHARDS} are built")
     _graph(source)  # A few hundred nodes: building it is the check.
     return source
 
@@ -163,7 +166,7 @@ def _parameters(what: str) -> type:
 def costs_source(value: Any, base: Path, root: Path) -> FrozenDict:
     """A checked cost model: its name, or a mapping with ``kind`` and its options; folders as in `graph_source`."""
     spec = {"kind": value} if isinstance(value, str) else value
-    if not isinstance(spec, Mapping) or "kind" not in spec:
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("kind"), str):
         raise InputError(f"costs are a name or a mapping with kind, not {value!r}; write costs: roofline")
     if spec["kind"] == "table":
         raise InputError("a table of costs belongs into the problem's own file; give the graph as {problem: file.json}")

@@ -17,7 +17,7 @@ from envs.errors import InputError, nearest
 from methods.common import registry
 from orchestration.definition.execution import EXECUTION_KEYS, Execution, read_execution
 from orchestration.definition.issues import Issues, Mark
-from orchestration.definition.view import View
+from orchestration.definition.view import View, with_cure
 from orchestration.trial import FrozenDict
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class MethodTable:
 
     def is_broken(self, label: str) -> bool:
         """Whether ``label``, or the row it is a variant of, could not be read."""
-        return label.partition("/")[0] in self.broken
+        return not self.rows or label.partition("/")[0] in self.broken
 
     def select(self, view: View | None) -> list[MethodRow]:
         """The rows that a list of labels and groups names; all of them for None. Unknown names are recorded."""
@@ -136,14 +136,10 @@ def _record(method: str, config: Mapping[str, Any], settings: Mapping[str, View]
             try:
                 override(method, config, {inner: at.plain()})
             except ValueError as one:
-                at.error(f"method {method!r}: {one}{_cure(one)}")
+                at.error(with_cure(f"method {method!r}: {one}"))
                 single = True
     if not single:
-        whole.error(f"method {method!r}: {error}{_cure(error)}")
-
-
-def _cure(error: ValueError) -> str:
-    return "" if ";" in str(error) else "; change the value"
+        whole.error(with_cure(f"method {method!r}: {error}"))
 
 
 def _leaves(key: str, view: View) -> Iterator[tuple[str, View]]:
@@ -223,7 +219,7 @@ def _varied(table: MethodTable, row: MethodRow, vary: View) -> Iterator[str]:
         try:
             table.rows[label] = dataclasses.replace(row.with_settings(settings), label=label)
         except ValueError as error:
-            vary.error(f"method {row.method!r}: {error}{_cure(error)}")
+            vary.error(with_cure(f"method {row.method!r}: {error}"))
             return
         yield label
 

@@ -51,8 +51,8 @@ class Catalogue:
             return (name,)
         if name in self.groups:
             return self.groups[name]
-        if name.partition("/")[0] in self.broken:
-            return ()
+        if name.partition("/")[0] in self.broken or not self.entries:
+            return ()  # recorded where it should have been defined
         if any(c in name for c in "*?["):
             found = tuple(fnmatch.filter(self.entries, name))
             if found or self.broken:

@@ -10,7 +10,7 @@ from typing import Any
 
 from envs.errors import InputError, nearest
 from orchestration.definition.methods import MethodRow, override
-from orchestration.definition.view import View
+from orchestration.definition.view import View, with_cure
 from orchestration.trial import FrozenDict, Trial, content_hash
 
 SAMPLERS = {
@@ -31,7 +31,7 @@ OBJECTIVES = ("best", "curve", "seconds")
 relative to the problem's lower bound; ``curve``, the mean of the best so far over the budget, likewise relative;
 ``seconds``, the learner's time, which depends on the machine."""
 
-_KEYS = ("space", "configurations", "sampler", "pruner", "objectives", "seed", "reports")
+_KEYS = ("space", "configurations", "sampler", "pruner", "objectives", "seed", "reports", "storage")
 _PARAMETER_KEYS = ("float", "int", "choice", "log", "step", "when")
 _SET_BY_US = ("self", "seed", "search_space", "constraints_func")
 
@@ -109,6 +109,8 @@ class SearchSettings:
     seed: int = 0
     reports: int = 10
     """Intermediate bests a trial reports to the pruner, evenly over its budget."""
+    storage: str | None = None
+    """URL of the database that keeps the study; None keeps it in the sweep's directory. Not part of the identity."""
 
     def size(self) -> int | None:
         """Number of configurations of a finite space without conditions; None otherwise."""
@@ -172,7 +174,7 @@ def read_search(view: View, rows: Sequence[MethodRow]) -> SearchSettings | None:
     pruner = _component(view.child("pruner"), "none", PRUNERS, "optuna.pruners", "pruner")
     given = view.child("objectives")
     objectives = ("best",) if given is None else tuple(_objectives(given))
-    count, seed, reports = (view.child(k) for k in ("configurations", "seed", "reports"))
+    count, seed, reports, storage = (view.child(k) for k in ("configurations", "seed", "reports", "storage"))
     configurations = None if count is None else count.integer(1)
     settings = SearchSettings(
         tuple(parameters),
@@ -182,6 +184,7 @@ def read_search(view: View, rows: Sequence[MethodRow]) -> SearchSettings | None:
         objectives,
         (0 if seed is None else seed.integer()) or 0,
         (10 if reports is None else reports.integer(1)) or 10,
+        None if storage is None else _storage(storage),
     )
     if len(view.issues.found) > before:
         return None
@@ -215,6 +218,13 @@ def _complete(view: View, settings: SearchSettings, configurations: int | None) 
     return settings
 
 
+def _storage(view: View) -> str | None:
+    url = view.string()
+    if url is not None and "://" not in url:
+        view.error(f"storage {url!r} is no URL of a database; write postgresql://user@host/database, or leave it out")
+    return url
+
+
 def _objectives(view: View) -> list[str]:
     found = [name for item in view.items() if (name := item.choice(OBJECTIVES, "objective of a search")) is not None]
     if len(set(found)) != len(found):
@@ -240,8 +250,16 @@ def _component(view: View | None, default: str, known: Mapping[str, str], module
 
     cls = getattr(importlib.import_module(module), known[name])
     options = [p for p in inspect.signature(cls).parameters if p not in _SET_BY_US]
+    before = len(view.issues.found)
     view.mapping(["name", *options], f"{what} {name!r}")
-    return Component(name, FrozenDict({k: v.plain() for k, v in view.children() if k != "name"}))
+    given = {k: v.plain() for k, v in view.children() if k != "name"}
+    if len(view.issues.found) == before and name != "grid":
+        try:
+            cls(**given)
+        except (ValueError, TypeError, ImportError) as error:
+            view.error(with_cure(f"{what} {name!r} cannot take {given}: {error}", "change its options"))
+            return None
+    return Component(name, FrozenDict(given))
 
 
 def _read_space(view: View | None, rows: Sequence[MethodRow]) -> list[Parameter]:
@@ -269,8 +287,7 @@ def _check_edges(row: MethodRow, parameter: Parameter, entry: View) -> None:
         try:
             override(row.method, row.config, {parameter.name: value})
         except (InputError, ValueError) as error:
-            cure = "" if ";" in str(error) else "; change the space"
-            entry.error(f"method {row.label!r} cannot take {parameter.name} = {value!r}: {error}{cure}")
+            entry.error(with_cure(f"method {row.label!r} cannot take {parameter.name} = {value!r}: {error}", "change the space"))
             return
 
 

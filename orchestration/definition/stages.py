@@ -12,7 +12,7 @@ from orchestration.definition.issues import Issues, Mark
 from orchestration.definition.methods import MethodRow, MethodTable, checked
 from orchestration.definition.problems import ProblemTable
 from orchestration.definition.searches import SearchSettings, read_search
-from orchestration.definition.view import View
+from orchestration.definition.view import View, with_cure
 from orchestration.evaluators import OPTIONS, build_evaluator
 from orchestration.trial import KINDS, EvaluatorSpec, FrozenDict, ProblemSpec, TrialKind
 
@@ -347,6 +347,6 @@ def _checked_evaluator(view: View, kind: str, options: Mapping[str, Any], named:
         try:
             build_evaluator(spec)
         except (ValueError, TypeError) as error:
-            view.error(f"evaluator {kind!r}: {error}{'' if ';' in str(error) else '; change the value'}")
+            view.error(with_cure(f"evaluator {kind!r}: {error}"))
             return None
     return spec

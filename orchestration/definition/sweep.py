@@ -19,7 +19,7 @@ from orchestration.definition.problems import ProblemTable, read_problems
 from orchestration.definition.searches import SearchSpec
 from orchestration.definition.source import Node, Source, read_source
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
-from orchestration.definition.view import View
+from orchestration.definition.view import View, with_cure
 from orchestration.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
 
 _STAGE_KEYS = ("on", "per")
@@ -94,13 +94,12 @@ class Sweep:
                 built[spec.content_hash] = spec.load().n_nodes
             except InputError as error:
                 mark = self.problem_marks.get(spec.graph_label, Mark(str(self.path), 0))
-                cure = "" if ";" in str(error) else "; change the graph, the network or the costs"
-                issues.add(mark, f"problem {spec.label}: {error}{cure}")
+                issues.add(mark, with_cure(f"problem {spec.label}: {error}", "change the graph, the network or the costs"))
         for row, spec in self._pairs(built):
             try:
                 registry.build(row.method, row.config, [spec.load()], 0)
             except InputError as error:
-                issues.add(row.mark, f"method {row.label!r} on {spec.label}: {error}{'' if ';' in str(error) else '; change its settings'}")
+                issues.add(row.mark, with_cure(f"method {row.label!r} on {spec.label}: {error}", "change its settings"))
         issues.raise_any()
 
     def _pairs(self, sizes: Mapping[str, int]) -> Iterator[tuple[MethodRow, ProblemSpec]]:

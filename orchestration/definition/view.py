@@ -16,6 +16,11 @@ _RANGE = re.compile(r"^([0-9]+)\.\.([0-9]+)$")
 MAX_RANGE = 100_000
 
 
+def with_cure(message: str, cure: str = "change the value") -> str:
+    """``message`` with a cure, if it has none."""
+    return message if ";" in message else f"{message}; {cure}"
+
+
 class View:
     """``path`` is how the value is called in messages, e.g. ``stages.pretrain.budget``."""
 
@@ -47,7 +52,7 @@ class View:
         try:
             return make()
         except InputError as error:
-            self.error(str(error))
+            self.error(with_cure(str(error)))
             return None
 
     @property

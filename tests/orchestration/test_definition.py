@@ -441,3 +441,22 @@ def test_documented_sweeps_are_valid(kind: str, text: str, tmp_path: Path) -> No
     (tmp_path / "s.yaml").write_text(text)
     expansion = load_sweep(tmp_path / "s.yaml").expansion()
     assert expansion.trials or expansion.searches
+
+
+SWEEPS = Path(__file__).parents[2] / "sweeps"
+SHIPPED = [p for p in sorted(SWEEPS.rglob("*.yaml")) if re.search(r"^sweep:", p.read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: str(p.relative_to(SWEEPS)))
+def test_shipped_sweeps_are_valid(path: Path) -> None:
+    expansion = load_sweep(path).expansion()
+    assert expansion.trials or expansion.searches
+
+
+def test_quickstart_runs_every_method_that_needs_no_training() -> None:
+    sweep = load_sweep(SWEEPS / "quickstart.yaml")
+    assert {t.method for t in sweep.expand()} == {
+        "random", "single-device", "round-robin", "heft", "cpop", "critical-path", "metis", "random-task-eft", "local-search", "cp-sat",
+    }  # fmt: skip
+    assert len({t.seed for t in sweep.expand()}) == 3
+    assert {"resnet-50", "inception-v3", "bert-base"} < {p.graph_label for p in sweep.problems}
