@@ -94,7 +94,6 @@ def submit(command: str, root: Path, address: str, excludes: Sequence[str] = (),
         target = Path(folder) / "code.zip"
         size = pack(root, target, excludes)
         print(f"sending {root}: {size / (1 << 20):.1f} MiB", file=sys.stderr, flush=True)
-        import requests
         from ray.exceptions import AuthenticationError
         from ray.job_submission import JobSubmissionClient
 
@@ -102,7 +101,7 @@ def submit(command: str, root: Path, address: str, excludes: Sequence[str] = (),
         try:
             client = JobSubmissionClient(address)
             job = client.submit_job(entrypoint=command, runtime_env={"working_dir": str(target)})
-        except (ConnectionError, requests.RequestException, RuntimeError, AuthenticationError) as error:
+        except (OSError, RuntimeError, AuthenticationError) as error:  # OSError: all that the requests library raises
             reason = str(error).strip().splitlines()[0]
             raise InputError(
                 f"the job server at {address!r} did not take the job ({reason}); check the address (http://HEAD:8265) and the token "
