@@ -1,0 +1,85 @@
+"""Merging operators into groups that are placed as one (GiPH section 5.2). Which devices they go to is not decided here."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from envs.errors import InputError
+from envs.graph import ComputationGraph
+
+
+def group_operators(graph: ComputationGraph, groups: int) -> ComputationGraph:
+    """Merge the cheapest operator with a single predecessor into that predecessor, again and again, until ``groups`` are left.
+
+    Cost is work (FLOPs); of equals the first goes. An operator that is merged hands its successors to the group; edges that come to join
+    the same two groups become one that carries their sum. Operators that need different hardware or belong to different
+    co-location groups stay apart. The result may be larger than ``groups`` where nothing is left to merge.
+
+    Raises:
+        InputError: if ``groups`` is below 1.
+    """
+    if groups < 1:
+        raise InputError(f"groups is {groups}; it must be at least 1")
+    owner, order, data = _merge(graph, groups)
+    index = np.full(graph.n_nodes, -1, dtype=np.int64)
+    index[order] = np.arange(len(order))
+    of = index[owner]
+    work, weights = np.bincount(of, graph.flops), np.bincount(of, graph.parameter_bytes)
+    edges = sorted((int(index[u]), int(index[v])) for u, v in data)
+    edge_bytes = [data[int(order[a]), int(order[b])] for a, b in edges]
+    output = np.zeros(len(order))
+    for (a, _), size in zip(edges, edge_bytes, strict=True):
+        output[a] = max(output[a], size)
+    ends = np.setdiff1d(np.arange(len(order)), [a for a, _ in edges])
+    output[ends] = graph.output_bytes[order[ends]]
+    return ComputationGraph(
+        names=tuple(graph.names[v] for v in order),
+        op_types=tuple(graph.op_types[v] for v in order),
+        flops=work,
+        output_bytes=output,
+        edges=np.array(edges, dtype=np.int32).reshape(-1, 2),
+        edge_bytes=np.array(edge_bytes),
+        parameter_bytes=weights,
+        hardware=tuple(graph.hardware[v] for v in order),
+        colocation=graph.colocation[order],
+        name=graph.name,
+    )
+
+
+def _merge(graph: ComputationGraph, groups: int) -> tuple[np.ndarray, np.ndarray, dict[tuple[int, int], float]]:
+    """The operator that heads each operator's group int64[V], those heads in order, and the bytes of the edges between heads."""
+    parents: list[set[int]] = [set() for _ in range(graph.n_nodes)]
+    children: list[set[int]] = [set() for _ in range(graph.n_nodes)]
+    data: dict[tuple[int, int], float] = {}
+    for (u, v), size in zip(graph.edges.tolist(), graph.edge_bytes.tolist(), strict=True):
+        parents[v].add(u)
+        children[u].add(v)
+        data[u, v] = data.get((u, v), 0.0) + size
+    cost, owner, alive = graph.flops.copy(), np.arange(graph.n_nodes), graph.n_nodes
+    kinds = list(zip(graph.hardware, graph.colocation.tolist(), strict=True))
+    heap = [(cost[v], v) for v in range(graph.n_nodes) if len(parents[v]) == 1]
+    heapq.heapify(heap)
+    while heap and alive > groups:
+        known, v = heapq.heappop(heap)
+        if owner[v] != v or known != cost[v] or len(parents[v]) != 1:
+            continue  # merged already, or grown since; then it stands in the heap once more
+        (u,) = parents[v]
+        if kinds[u] != kinds[v]:
+            continue
+        owner[owner == v] = u
+        cost[u] += cost[v]
+        alive -= 1
+        children[u].discard(v)
+        del data[u, v]
+        for w in children[v]:
+            data[u, w] = data.get((u, w), 0.0) + data.pop((v, w))
+            parents[w].discard(v)
+            parents[w].add(u)
+            children[u].add(w)
+            if len(parents[w]) == 1:
+                heapq.heappush(heap, (cost[w], w))
+        if len(parents[u]) == 1:
+            heapq.heappush(heap, (cost[u], u))
+    return owner, np.flatnonzero(owner == np.arange(graph.n_nodes)), data
