@@ -7,11 +7,12 @@ builds it, once a process. Which sources a sweep names does not belong here.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from envs.errors import InputError, nearest
 from orchestration.trial import FrozenDict, ProblemSpec
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from envs.graph import ComputationGraph
     from envs.network import DeviceNetwork
     from envs.problem import Problem
+
+Named = TypeVar("Named", "ComputationGraph", "DeviceNetwork")
 
 GRAPH_KINDS = ("model", "file", "synthetic", "sharded", "problem")
 NETWORK_KINDS = ("named", "file", "synthetic")
@@ -241,6 +244,20 @@ def _costs(spec: FrozenDict, graph: FrozenDict) -> CostModel | None:
     return make_costs(settings)
 
 
+def count_nodes(spec: ProblemSpec) -> int:
+    """V of the problem's graph, without its network and costs; InputError as from `load_problem`."""
+    if spec.graph.get("file", "").endswith(".json"):
+        return load_problem(spec).n_nodes
+    return _graph(spec.graph).n_nodes
+
+
+def _named(thing: Named, name: str) -> Named:
+    """A checked graph or network under another name; what it has computed so far is shared, for names count nowhere."""
+    twin = copy.copy(thing)
+    object.__setattr__(twin, "name", name)
+    return twin
+
+
 @lru_cache(maxsize=_CACHED)
 def load_problem(spec: ProblemSpec) -> Problem:
     """The problem that ``spec`` describes, its graph and network named by their labels.
@@ -253,16 +270,15 @@ def load_problem(spec: ProblemSpec) -> Problem:
 
     costs = _costs(spec.costs, spec.graph if spec.costs["kind"] == "profiled" else FrozenDict())
     if not spec.graph.get("file", "").endswith(".json"):
-        graph = dataclasses.replace(_graph(spec.graph), name=spec.graph_label)
-        network = dataclasses.replace(_network(spec.network), name=spec.network_label)
+        graph, network = _named(_graph(spec.graph), spec.graph_label), _named(_network(spec.network), spec.network_label)
         return Problem(graph, network, costs or LinearCosts(), spec.objective)
     from envs import formats
 
-    given = None if "own" in spec.network else dataclasses.replace(_network(spec.network), name=spec.network_label)
+    given = None if "own" in spec.network else _named(_network(spec.network), spec.network_label)
     problem = formats.load_problem(_path(spec.graph), given, costs)
     return Problem(
-        dataclasses.replace(problem.graph, name=spec.graph_label),
-        dataclasses.replace(problem.network, name=spec.network_label),
+        _named(problem.graph, spec.graph_label),
+        _named(problem.network, spec.network_label),
         problem.costs,
         problem.objective if spec.objective == "own" else spec.objective,
         problem.allowed,

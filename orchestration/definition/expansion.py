@@ -14,6 +14,7 @@ from envs.errors import InputError
 from orchestration.definition.methods import MethodRow
 from orchestration.definition.searches import SearchSpec
 from orchestration.definition.stages import BudgetSpec, Stage, group_problems
+from orchestration.problems import count_nodes
 from orchestration.trial import Budget, ProblemSpec, Trial
 
 
@@ -161,7 +162,7 @@ def _budget(spec: BudgetSpec | None, problems: Sequence[ProblemSpec]) -> Budget:
         return Budget(len(problems))
     evaluations = spec.evaluations
     if spec.per_node is not None:
-        evaluations = max(1, math.ceil(spec.per_node * sum(p.load().n_nodes for p in problems)))
+        evaluations = max(1, math.ceil(spec.per_node * sum(count_nodes(p) for p in problems)))
     return Budget(evaluations, spec.seconds)
 
 
