@@ -17,7 +17,10 @@ from envs.problem import Problem
 from envs.simulators.noise import noise_factor, row_key
 
 # One task's running state side by side, so that an arrival touches one cache line instead of four.
-TASK = np.dtype([("ready", np.float64), ("key", np.int64), ("missing", np.int32), ("device", np.uint16), ("next", np.int32)], align=True)
+TASK = np.dtype(
+    [("ready", np.float64), ("key", np.int64), ("missing", np.int32), ("device", np.uint16), ("next", np.int32), ("seconds", np.float64)],
+    align=True,
+)
 OK, INVALID, OUT_OF_MEMORY = 0, 1, 2  # envs.measurement.Outcome as plain numbers for compiled code
 
 
@@ -125,8 +128,8 @@ def _sink(times, keys, size, time, key):
 
 
 @numba.njit(cache=True, nogil=True)
-def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, seconds_per_byte, sigma, stream, start, finish, work):
-    """Simulates one valid placement; fills ``start`` and ``finish`` float64[V] and returns the makespan in seconds.
+def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, seconds_per_byte, sigma, stream, traced, start, finish, work):
+    """Simulates one valid placement; fills ``start`` and ``finish`` float64[V] if ``traced``; returns the makespan in seconds.
 
     An event is its time and a key ``sequence << 32 | id``; ids below V are tasks that end, the others tasks (+ V) that become
     runnable.
@@ -137,6 +140,7 @@ def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, second
         task[i].ready = -1.0
         task[i].missing = indegree[i]
         task[i].device = placement[i]
+        task[i].seconds = seconds[i, placement[i]]
     queue_head[:] = -1
     busy[:] = False
     size = 0
@@ -177,12 +181,13 @@ def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, second
                 queue_head[device] = task[begin].next
         busy[device] = busy[device] & (arrived >= 0) | (begin >= 0)
         if begin >= 0:
-            duration = seconds[begin, device]
+            duration = task[begin].seconds
             if sigma > 0.0:
                 duration *= noise_factor(stream, begin, sigma)
-            start[begin] = now
             end = now + duration
-            finish[begin] = end
+            if traced:
+                start[begin] = now
+                finish[begin] = end
             if from_heap:  # the new event takes the place of the one that caused it
                 _sink(times, keys, size, end, sequence << 32 | begin)
             else:
@@ -242,6 +247,7 @@ def run_batch(placements, arrays, sigma, key, first, traced, outcome, makespan, 
                 seconds_per_byte,
                 sigma,
                 stream,
+                traced,
                 start[row],
                 finish[row],
                 work,
