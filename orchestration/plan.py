@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Rates:
-    """Measured seconds an evaluation: of each method's learner and of each kind of evaluator.
+    """Measured seconds an evaluation of the budget: of each method's learner and of each kind of evaluator.
 
     A rate is kept by name (``heft``) and by name and problem (``heft@HASH``); the narrower one is used where it is known.
     """
@@ -57,6 +57,8 @@ class Rates:
         for ledger in sorted(folder.glob(f"*/{LEDGER}")):
             try:
                 for trial, result in entries(ledger.parent):
+                    # Of the budget, not of what was used: a method that ends early will do so again.
+                    evaluations = trial.budget.evaluations or result.evaluations
                     if result.evaluations:
                         evaluator = trial.evaluator.kind
                         for kind, name, seconds in (
@@ -65,7 +67,7 @@ class Rates:
                         ):
                             for key in (name, _narrow(name, trial)):
                                 old = sums.get((kind, key), (0.0, 0))
-                                sums[kind, key] = (old[0] + seconds, old[1] + result.evaluations)
+                                sums[kind, key] = (old[0] + seconds, old[1] + evaluations)
             except (InputError, KeyError, TypeError):
                 continue
         rates = Rates()

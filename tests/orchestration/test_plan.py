@@ -70,7 +70,8 @@ def test_rates_from_earlier_runs(path: Path, tmp_path: Path) -> None:
     trials = [t for t in sweep.expand() if t.stage == "finetune"][:2]
     with Ledger(tmp_path / "runs" / "study") as ledger:
         for trial, seconds in zip(trials, (1.0, 3.0), strict=True):
-            result = TrialResult(trial.content_hash, "finished", evaluations=10, learner_seconds=seconds, evaluation_seconds=0.1)
+            used = 10 if seconds > 1 else 3  # one ended early
+            result = TrialResult(trial.content_hash, "finished", evaluations=used, learner_seconds=seconds, evaluation_seconds=0.1)
             ledger.append([(trial.content_hash, "finished", False, line(trial, result))])
     rates = Rates.from_runs(tmp_path / "runs")
     assert rates.learner["toy-learner"] == pytest.approx(0.2), "4 s over 20 evaluations"
