@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -25,8 +26,24 @@ if TYPE_CHECKING:
 
 Named = TypeVar("Named", "ComputationGraph", "DeviceNetwork")
 
-GRAPH_KINDS = ("model", "file", "synthetic", "sharded", "problem")
-NETWORK_KINDS = ("named", "file", "synthetic")
+GENERATED: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "graph": {
+        "synthetic": ("envs.graphs.synthetic", "TaskGraphParameters", "generate_graph"),
+        "enas": ("envs.graphs.enas", "EnasParameters", "generate_enas"),
+        "fusion": ("envs.graphs.sensor_fusion", "FusionParameters", "fusion_problem"),
+    },
+    "network": {
+        "synthetic": ("envs.networks.synthetic", "NetworkParameters", "generate_network"),
+        "changing": ("envs.networks.changing", "ChangingParameters", "changing_network"),
+    },
+}
+"""Sources that make a graph or a network from parameters and a seed: module, dataclass of parameters, function."""
+GRAPH_KINDS = ("model", "file", *GENERATED["graph"], "sharded", "problem")
+NETWORK_KINDS = ("named", "file", *GENERATED["network"])
+WHOLE = ("problem", "fusion")
+"""Graphs that come with their own network and costs."""
+LINEAR = ("synthetic", "enas")
+"""Graphs whose work is free of kinds and bytes, so that work / speed is what there is to say."""
 _MOST_SHARDS = 1024
 _CACHED = 512
 """Problems, graphs and networks kept by a process."""
@@ -100,7 +117,7 @@ def graph_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenD
         return FrozenDict({"problem": True, **source})
     if "sharded" in settings:
         return _sharded_source(settings)
-    return _synthetic_source(settings, "graph")
+    return _generated_source(settings, "graph", base, root)
 
 
 def _model_source(settings: Mapping[str, Any]) -> FrozenDict:
@@ -139,31 +156,49 @@ def network_source(settings: Mapping[str, Any], base: Path, root: Path) -> Froze
 
         load_network(_path(source))
         return FrozenDict(source)
-    return _synthetic_source(settings, "network")
+    return _generated_source(settings, "network", base, root)
 
 
-def _synthetic_source(settings: Mapping[str, Any], what: str) -> FrozenDict:
+def _generated_source(settings: Mapping[str, Any], what: str, base: Path, root: Path) -> FrozenDict:
     """Parameters with their defaults filled in, so that a changed default is another problem."""
     from methods.common.config import make_config
 
-    _only(settings, ("synthetic", "seed"), f"a synthetic {what}")
-    parameters = settings["synthetic"]
+    kind = next((k for k in GENERATED[what] if k in settings), "synthetic")
+    _only(settings, (kind, "seed"), f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} {what}")
+    parameters = settings.get(kind)
     if parameters is None:
         parameters = {}
     if not isinstance(parameters, Mapping):
-        raise InputError(f"synthetic needs a mapping of parameters, not {parameters!r}; write synthetic: {{tasks: 40}}")
+        raise InputError(f"{kind} needs a mapping of parameters, not {parameters!r}; write {kind}: {{tasks: 40}}")
     seed = settings.get("seed", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"seed of a synthetic {what} is {seed!r}; it must be a whole number from 0")
-    made = make_config(_parameters(what), parameters)
-    return FrozenDict({"synthetic": dataclasses.asdict(made), "seed": seed})
+        raise InputError(f"seed of {'an' if kind[0] in 'aeiou' else 'a'} {kind} {what} is {seed!r}; it must be a whole number from 0")
+    trace = {}
+    if kind == "fusion":
+        from envs.graphs.traffic import RECORDED
+
+        # By its content, as every file: another trace is another problem.
+        trace = {"trace": _file(str(parameters.get("trace", RECORDED)), base, root, (".npz",))}
+        parameters = {k: v for k, v in parameters.items() if k != "trace"}
+    made = make_config(_generator(what, kind)[0], parameters)
+    if kind == "fusion" and seed >= made.cases:
+        raise InputError(f"case {seed} is not among the {made.cases} cases of fusion; choose seeds from 0 to {made.cases - 1}")
+    return FrozenDict({kind: dataclasses.asdict(made), "seed": seed, **trace})
 
 
-def _parameters(what: str) -> type:
-    from envs.graphs.synthetic import TaskGraphParameters
-    from envs.networks.synthetic import NetworkParameters
+def _generator(what: str, kind: str) -> tuple[type, Any]:
+    """The dataclass of parameters and the function of a generated source."""
+    module, parameters, function = GENERATED[what][kind]
+    loaded = importlib.import_module(module)
+    return getattr(loaded, parameters), getattr(loaded, function)
 
-    return TaskGraphParameters if what == "graph" else NetworkParameters
+
+def _generate(what: str, source: Mapping[str, Any]) -> Any:
+    from methods.common.config import make_config
+
+    kind = next(k for k in GENERATED[what] if k in source)
+    parameters, function = _generator(what, kind)
+    return function(make_config(parameters, source[kind]), source["seed"])
 
 
 def costs_source(value: Any, base: Path, root: Path) -> FrozenDict:
@@ -187,6 +222,8 @@ def own_network_name(source: Mapping[str, Any]) -> str:
     """The name of the network in a whole problem's file."""
     from envs.formats import load
 
+    if "fusion" in source:
+        return "own"
     name = load(_path(source)).get("network", {}).get("name")
     return name if isinstance(name, str) and name else "own"
 
@@ -201,11 +238,8 @@ def _graph(source: FrozenDict) -> ComputationGraph:
         from envs.graphs.sharded import sharded
 
         return sharded(source["sharded"], **{k: v for k, v in source.items() if k != "sharded"})
-    if "synthetic" in source:
-        from envs.graphs.synthetic import generate_graph
-        from methods.common.config import make_config
-
-        return generate_graph(make_config(_parameters("graph"), source["synthetic"]), source["seed"])
+    if any(kind in source for kind in GENERATED["graph"]):
+        return _generate("graph", source)
     from envs.graphs.capture import capture
 
     return capture(_path(source), input_shapes=source.get("input_shapes"))
@@ -217,11 +251,8 @@ def _network(source: FrozenDict) -> DeviceNetwork:
         from envs.networks.named import named_network
 
         return named_network(source["named"])
-    if "synthetic" in source:
-        from envs.networks.synthetic import generate_network
-        from methods.common.config import make_config
-
-        return generate_network(make_config(_parameters("network"), source["synthetic"]), source["seed"])
+    if any(kind in source for kind in GENERATED["network"]):
+        return _generate("network", source)
     from envs.formats import load_network
 
     return load_network(_path(source))
@@ -268,6 +299,8 @@ def load_problem(spec: ProblemSpec) -> Problem:
     from envs.costs import LinearCosts
     from envs.problem import Problem
 
+    if "fusion" in spec.graph:
+        return _fusion(spec)
     costs = _costs(spec.costs, spec.graph if spec.costs["kind"] == "profiled" else FrozenDict())
     if not spec.graph.get("file", "").endswith(".json"):
         graph, network = _named(_graph(spec.graph), spec.graph_label), _named(_network(spec.network), spec.network_label)
@@ -283,3 +316,14 @@ def load_problem(spec: ProblemSpec) -> Problem:
         problem.objective if spec.objective == "own" else spec.objective,
         problem.allowed,
     )
+
+
+def _fusion(spec: ProblemSpec) -> Problem:
+    from envs.graphs.sensor_fusion import FusionParameters, fusion_problem
+    from methods.common.config import make_config
+
+    objective = "makespan" if spec.objective == "own" else spec.objective
+    parameters = make_config(FusionParameters, spec.graph["fusion"])
+    made = fusion_problem(parameters, spec.graph["seed"], _path(spec.graph["trace"]), objective)
+    graph, network = dataclasses.replace(made.graph, name=spec.graph_label), dataclasses.replace(made.network, name=spec.network_label)
+    return dataclasses.replace(made, graph=graph, network=network)

@@ -17,7 +17,7 @@ from orchestration.definition.issues import Issues, Mark
 from orchestration.definition.methods import variants
 from orchestration.definition.source import confined
 from orchestration.definition.view import View
-from orchestration.problems import GRAPH_KINDS, NETWORK_KINDS, costs_source, graph_source, network_source, own_network_name
+from orchestration.problems import GRAPH_KINDS, LINEAR, NETWORK_KINDS, WHOLE, costs_source, graph_source, network_source, own_network_name
 from orchestration.trial import FrozenDict, ProblemSpec
 
 _KEYS = ("graphs", "networks", "groups", "costs", "objective")
@@ -109,7 +109,7 @@ class ProblemTable:
         networks = list(networks)
         made = []
         for graph in graphs:
-            own = "problem" in graph.source
+            own = any(kind in graph.source for kind in WHOLE)
             for network in [_own(graph)] if own else networks:
                 model = costs or graph.costs or self.costs or FrozenDict({"kind": "own"} if own else _default_costs(graph.source))
                 goal = objective or self.objective or ("own" if own else "makespan")
@@ -137,7 +137,7 @@ def _default_costs(source: Mapping[str, Any]) -> dict[str, str]:
     """Real operations have bytes and kinds, so a roofline fits; synthetic and hand-written graphs have work and speed only."""
     if "file" in source and source["file"].endswith(".json"):
         return {"kind": "own"}
-    return {"kind": "linear" if "synthetic" in source else "roofline"}
+    return {"kind": "linear" if any(kind in source for kind in LINEAR) else "roofline"}
 
 
 def _costs(view: View | None, root: Path) -> FrozenDict | None:
@@ -184,7 +184,7 @@ def read_problems(section: View, root: Path, issues: Issues) -> ProblemTable:
         _read_entries(graphs, table.graphs, GRAPH_KINDS, _plain_graph, graph_source, root)
     if networks is not None:
         _read_entries(networks, table.networks, NETWORK_KINDS, _plain_network, network_source, root)
-    elif graphs is not None and not all("problem" in e.source for e in table.graphs.entries.values()):
+    elif graphs is not None and not all(any(kind in e.source for kind in WHOLE) for e in table.graphs.entries.values()):
         section.error("problems lack 'networks'; add one, such as networks: {desktop: cpu-gpu-4}")
     groups = section.child("groups")
     if groups is not None and groups.mapping(None, "groups"):
