@@ -15,16 +15,25 @@ from envs.problem import Problem
 from orchestration.cache import MeasurementTable, Rows
 from orchestration.trial import EvaluatorSpec
 
-SIMULATOR_OPTIONS = ("noise", "measurement_noise", "fail", "local", "host")
-"""Options of the kind ``simulator``: noise of every task, noise of the whole measurement, share of measurements that fail as
+SIMULATOR_OPTIONS = ("noise", "measurement_noise", "relocation", "fail", "local", "host")
+"""Options of the kind ``simulator``: noise of every task, noise of the whole measurement, runs a second that share
+the cost of moving away from the placement in force (or ``{frequency: , static: }``), share of measurements that fail as
 infrastructure does (to try recovery), whether trials simulate inside their own worker, the named pool to ask."""
+DISCIPLINE_OPTIONS = ("strategy", "channels", "sharing", "synchronous")
+"""`envs.work_conserving.Discipline`'s."""
+WORK_CONSERVING_OPTIONS = (*SIMULATOR_OPTIONS, *DISCIPLINE_OPTIONS, "samples", "inputs_everywhere")
+"""Options of the kind ``work-conserving``, DOPPLER's simulator: `envs.simulators.work_conserving_evaluator.WorkConservingSimulator`'s."""
 HOST_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "dataflow": (*DISCIPLINE_OPTIONS, "devices", "measuring", "emulate_links", "check_results", "input_seed", "prepare_limit", "host"),
     "openvino": (
         "devices", "mode", "models", "measuring", "tolerance", "keep_compiled", "compile_limit", "memory_limit", "prepare_limit", "host",
     ),
 }  # fmt: skip
-"""Options of the kinds that measure for real on the machine that they run on: `envs.openvino_host.host.OpenVinoHost`'s."""
-OPTIONS: Mapping[str, tuple[str, ...]] = {"simulator": SIMULATOR_OPTIONS, **HOST_OPTIONS}
+"""Options of the kinds that measure for real on the machine that they run on: `envs.engine.host.Engine`'s and
+`envs.openvino_host.host.OpenVinoHost`'s."""
+SIMULATORS: Mapping[str, tuple[str, ...]] = {"simulator": SIMULATOR_OPTIONS, "work-conserving": WORK_CONSERVING_OPTIONS}
+"""Options of the kinds that simulate, which any process can."""
+OPTIONS: Mapping[str, tuple[str, ...]] = {**SIMULATORS, **HOST_OPTIONS}
 """Options of every known kind; others are kinds of hosts that register with the service."""
 
 
@@ -53,7 +62,25 @@ def build_evaluator(spec: EvaluatorSpec) -> Evaluator:
     unknown = [key for key in spec.options if key not in OPTIONS[spec.kind]]
     if unknown:
         raise InputError(f"unknown option {unknown[0]!r} of evaluator {spec.kind!r}{nearest(unknown[0], OPTIONS[spec.kind])}")
-    return _openvino(spec.options) if spec.kind == "openvino" else _simulator(spec)
+    if spec.kind in SIMULATORS:
+        return _simulator(spec)
+    return _openvino(spec.options) if spec.kind == "openvino" else _dataflow(spec.options)
+
+
+def _dataflow(options: Mapping[str, Any]) -> Evaluator:
+    from envs.engine.devices import parse_devices
+    from envs.engine.host import Engine
+    from envs.engine.measuring import Measuring
+    from envs.work_conserving import Discipline
+    from methods.common.config import make_config
+
+    settings = {key: value for key, value in options.items() if key not in ("host", "measuring", *DISCIPLINE_OPTIONS)}
+    devices = settings.get("devices")
+    if not isinstance(devices, list | tuple) or not all(isinstance(d, str) for d in devices):
+        raise InputError(f"evaluator 'dataflow' has devices {devices!r}; say what stands for the network's, as devices: [cpu:0, cpu:1]")
+    parse_devices(tuple(devices))
+    discipline = Discipline(**{key: options[key] for key in DISCIPLINE_OPTIONS if key in options})
+    return Engine(**settings, discipline=discipline, measuring=make_config(Measuring, options.get("measuring", {}), "measuring."))
 
 
 def _openvino(options: Mapping[str, Any]) -> Evaluator:
@@ -68,12 +95,31 @@ def _openvino(options: Mapping[str, Any]) -> Evaluator:
     return OpenVinoHost(**settings, measuring=make_config(Measuring, measuring, "measuring."))
 
 
+def _work_conserving(options: Mapping[str, Any], noise: float) -> Evaluator:
+    from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
+    from envs.work_conserving import Discipline
+
+    discipline = Discipline(**{key: options[key] for key in DISCIPLINE_OPTIONS if key in options})
+    own = {key: options[key] for key in ("samples", "inputs_everywhere") if key in options}
+    return WorkConservingSimulator(discipline, noise, **own)
+
+
 def _simulator(spec: EvaluatorSpec) -> Evaluator:
     from envs.simulators.evaluator import Simulator
 
-    evaluator: Evaluator = Simulator(noise=float(spec.options.get("noise", 0.0)))
+    noise = float(spec.options.get("noise", 0.0))
+    evaluator: Evaluator = Simulator(noise=noise) if spec.kind == "simulator" else _work_conserving(spec.options, noise)
     if spec.options.get("measurement_noise"):
         evaluator = Noisy(evaluator, float(spec.options["measurement_noise"]))
+    relocation = spec.options.get("relocation")
+    if relocation is not None:
+        from envs.relocation import Relocating
+
+        settings = dict(relocation) if isinstance(relocation, Mapping) else {"frequency": relocation}
+        unknown = [key for key in settings if key not in ("frequency", "static")]
+        if unknown or not isinstance(settings.get("frequency"), int | float) or isinstance(settings["frequency"], bool):
+            raise InputError(f"relocation is {relocation!r}; write relocation: 10 (runs a second) or {{frequency: 10, static: true}}")
+        evaluator = Relocating(evaluator, float(settings["frequency"]), bool(settings.get("static", False)))
     if spec.options.get("fail"):
         evaluator = Failing(evaluator, float(spec.options["fail"]))
     return evaluator
@@ -81,7 +127,7 @@ def _simulator(spec: EvaluatorSpec) -> Evaluator:
 
 def in_worker(spec: EvaluatorSpec) -> bool:
     """Whether a trial measures inside its own worker instead of asking the service."""
-    return spec.kind == "simulator" and bool(spec.options.get("local", False))
+    return spec.kind in SIMULATORS and bool(spec.options.get("local", False))
 
 
 def evaluate_all(evaluator: Evaluator, requests: Sequence[Request]) -> list[Measurements]:

@@ -1,14 +1,19 @@
 """Evaluators that measure for real, from their description in a sweep; what they measure is tested with the hosts."""
 
+import os
+
 import numpy as np
 import pytest
 
 from envs.errors import InputError
 from envs.graphs.capture import capture
+from envs.graphs.sharded import sharded
 from envs.measurement import Outcome
 from envs.network import DeviceNetwork
 from envs.problem import Problem
-from orchestration.evaluators import build_evaluator
+from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
+from envs.work_conserving import Discipline
+from orchestration.evaluators import build_evaluator, in_worker
 from orchestration.trial import EvaluatorSpec
 from tests.envs.test_openvino_host import write_model
 
@@ -44,3 +49,40 @@ def test_a_described_openvino_host_measures(tmp_path):
 def test_wrong_descriptions_are_refused_before_anything_starts(options, message):
     with pytest.raises(InputError, match=message):
         build_evaluator(EvaluatorSpec("openvino", options))
+
+
+def test_described_work_conserving_simulators_and_engines_agree_with_those_made_by_hand():
+    graph = sharded("chainmm", size=32, element_bytes=4)
+    problem = Problem(graph, DeviceNetwork(("a", "b"), 1e9, 1e8, 1e-5))
+    placements = np.random.default_rng(0).integers(0, 2, (3, graph.n_nodes)).astype(np.int16)
+    options = {"sharing": "bus", "strategy": "longest-path", "noise": 0.1, "samples": 2}
+    described = build_evaluator(EvaluatorSpec.from_json(EvaluatorSpec("work-conserving", options).to_json()))
+    by_hand = WorkConservingSimulator(Discipline("longest-path", sharing="bus"), noise=0.1, samples=2)
+    assert described.protocol == by_hand.protocol
+    assert np.array_equal(described.evaluate(problem, placements, 5).seconds, by_hand.evaluate(problem, placements, 5).seconds)
+    core = f"cpu:{min(os.sched_getaffinity(0))}"
+    with build_evaluator(EvaluatorSpec("dataflow", {"devices": [core, core], "measuring": {"warm_up": 0, "repetitions": 2}})) as engine:
+        found = engine.evaluate(problem, placements[:1])
+    assert found.outcome.tolist() == [Outcome.OK]
+    assert len(found.samples[0]) == 2
+    assert "links=emulated runs=0+2 mean" in found.protocol
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("work-conserving", {"sharing": "bas"}, "unknown sharing 'bas'; did you mean 'bus'"),
+        ("work-conserving", {"channel": 2}, "unknown option 'channel' of evaluator 'work-conserving'; did you mean 'channels'"),
+        ("dataflow", {}, "devices None"),
+        ("dataflow", {"devices": ["cpu:99999"]}, "names core 99999"),
+        ("dataflow", {"devices": ["cpu:0"], "strategy": "lifo"}, "unknown strategy 'lifo'"),
+    ],
+)
+def test_wrong_descriptions_of_work_conserving_systems_are_refused(kind, options, message):
+    with pytest.raises(InputError, match=message):
+        build_evaluator(EvaluatorSpec(kind, options))
+
+
+def test_work_conserving_simulation_may_run_in_the_worker():
+    assert in_worker(EvaluatorSpec("work-conserving", {"local": True}))
+    assert not in_worker(EvaluatorSpec("dataflow", {"devices": ["cpu:0"]}))
