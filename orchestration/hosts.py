@@ -19,7 +19,7 @@ from envs.errors import InputError
 from envs.measurement import Measurements
 from envs.problem import Problem
 from orchestration.cache import Rows
-from orchestration.evaluators import HOST_OPTIONS, InfrastructureError, Request, build_evaluator
+from orchestration.evaluators import HOST_OPTIONS, SIMULATORS, InfrastructureError, Request, build_evaluator
 from orchestration.service import Answer, Ask, Job, RewardService, ServiceError, failure
 from orchestration.trial import EvaluatorSpec, canonical
 
@@ -121,7 +121,11 @@ class ServiceActor:
     def __init__(self, simulators: int) -> None:
         self.service = RewardService()
         self.problems: dict[str, Any] = {}
-        self.service.add_hosts("simulator", [SimulatorHost(f"simulator-{i}", self.problems) for i in range(simulators)])
+        self.simulators = simulators
+        self._add_simulators("simulator")
+
+    def _add_simulators(self, kind: str) -> None:
+        self.service.add_hosts(kind, [SimulatorHost(f"{kind}-{i}", self.problems) for i in range(self.simulators)])
 
     async def register(self, problem: Problem) -> None:
         """Keep a problem, so that requests need only name its hash."""
@@ -132,6 +136,8 @@ class ServiceActor:
         """The answer; a sentence if the request cannot be served, "" if its problem must be registered first."""
         if ask.problem_hash not in self.problems:
             return ""
+        if ask.key in SIMULATORS and ask.key not in self.service.pools:
+            self._add_simulators(ask.key)
         if ask.key in HOST_OPTIONS and ask.key not in self.service.pools:
             self.service.add_hosts(ask.key, [RealHost(ask.key, self.problems)])
         if ask.reference is not None:
