@@ -132,7 +132,7 @@ class SampledMethod(Method, Generic[View]):
             better |= found < self.best[problem]
             self.best[problem] = min(self.best[problem], found)
         self._asked = []
-        self.stale = 0 if better else self.stale
+        self.stale = -1 if better else self.stale  # 0 after the update that this round ends with
         if not self.pending:
             self._forget()
             if all(sum(s.problem == k for s in self.samples) >= self.learning.window for k in range(len(self.problems))):

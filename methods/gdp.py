@@ -1,0 +1,93 @@
+"""GDP: generalized device placement for dataflow graphs (Zhou et al. 2019).
+
+GraphSAGE with max pooling embeds the operations (equations 2, 3); a Transformer-XL placer with segment recurrence and without positional
+embedding turns the embeddings into devices, all at once; with parameter superposition its dense layers are conditioned on the
+embedding (equation 4), so that one policy serves graphs of different kinds. PPO trains both on one problem (GDP-one) or many (GDP-batch),
+with reward -√r, -10 for placements that cannot run, and the mean of a problem's earlier rewards as baseline. A trained policy starts
+a search on another problem, or places it without one (`place`).
+
+The ablations are settings: ``attention: false`` and ``superposition: false`` (Figure 3), and ``train_embedding: false``, which keeps
+the graph embedding of the policy that the trial starts from (Figure 4).
+
+Differences from the paper:
+
+- The paper gives no sizes and no settings of PPO. Here embeddings have 128 units, three iterations of GraphSAGE, two transformer layers
+  of four heads over segments of 128; PPO takes ten placements a policy and four epochs over them.
+- An operation is known by type (as hashed codes, so that policies carry over), output shape on a log scale, and the positions of up to
+  six inputs and outputs; ``features.costs`` adds FLOPs and bytes.
+- Neighbours are those in both directions. Attention within a segment goes both ways, since all operations are known beforehand.
+- Feed-forward layers are twice as wide as embeddings; the conditioning is repeated there. c is one transformer layer shared by all.
+- The importance ratio is that of each operation's device (``learning.ratio``).
+- The average reward is kept for each graph. Devices are drawn only among those an operation may use; a co-location group is one position,
+  with the mean of its members' types. What overflows memory is repaired; ``repair: false`` leaves it to the reward of -10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import nn
+
+from envs.errors import InputError
+from methods.common.encoder_placers import EncoderPlacer, EncoderPlacerMethod
+from methods.common.graph_encoders import GraphSage
+from methods.common.op_features import OpFeatureConfig
+from methods.common.ppo import PolicyGradientConfig
+from methods.common.transformer_xl import TransformerXL
+
+
+@dataclass(frozen=True)
+class GdpLearningConfig(PolicyGradientConfig):
+    """PPO against the average reward (section 4.1)."""
+
+    window: int = 10
+    epochs: int = 4
+    minibatches: int = 1
+    baseline: Literal["none", "average", "ema"] = "average"
+    learning_rate: float = 1e-3
+
+
+@dataclass(frozen=True)
+class GdpConfig:
+    """Settings of GDP."""
+
+    features: OpFeatureConfig = field(default_factory=OpFeatureConfig)
+    size: int = 128
+    """Length of the embeddings and width of the placer."""
+    rounds: int = 3
+    """Iterations of GraphSAGE."""
+    layers: int = 2
+    """Layers of the placer, the conditioning one aside."""
+    heads: int = 4
+    segment: int = 128
+    """Operations in a segment."""
+    attention: bool = True
+    """Whether the placer attends."""
+    superposition: bool = True
+    """Whether dense layers are conditioned on the graph embedding."""
+    train_embedding: bool = True
+    """Whether the graph embedding learns; False keeps that of the loaded policy."""
+    devices: int = 0
+    """Devices that the policy can choose among; 0 takes the largest network of the problems."""
+    repair: bool = True
+    """Move what overflows a device's memory before a placement is proposed."""
+    learning: GdpLearningConfig = field(default_factory=GdpLearningConfig)
+
+    def __post_init__(self) -> None:
+        for key in ("size", "rounds", "layers", "heads", "segment"):
+            if getattr(self, key) < 1:
+                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
+
+
+class Gdp(EncoderPlacerMethod):
+    """Graph embedding and Transformer-XL placer, for any number of graphs."""
+
+    Config = GdpConfig
+    config: GdpConfig
+    toy_config = {"size": 16, "segment": 8, "learning.learning_rate": 0.01}  # noqa: RUF012 (read only)
+
+    def _build(self) -> nn.Module:
+        c = self.config
+        placer = TransformerXL(c.size, self.devices, c.layers, c.heads, c.segment, attention=c.attention, superposition=c.superposition)
+        return EncoderPlacer(GraphSage(c.features, c.size, c.rounds), placer, c.train_embedding)
