@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
+import time
+from collections import OrderedDict, deque
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from envs.errors import InputError
+from orchestration.checkpoint import write_atomic
+from orchestration.status import write_statistics
 from orchestration.tracking import Tracker, TrackingSpec, quiet_environment
-from orchestration.trial import Trial
-from orchestration.worker import Ended, execute, lost
+from orchestration.trial import Job, Trial
+from orchestration.worker import Ended, execute, lost, policy_path
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1",
@@ -21,6 +24,10 @@ ONE_THREAD = {
 WAIT_SECONDS = 0.25
 """Longest wait for a trial before the driver looks at its display again."""
 MAX_SIMULATORS = 16
+LOOK_SECONDS = 2.0
+"""How often the driver looks after its actors."""
+KEPT_POLICIES = 64
+"""Policies kept in the object store for the trials that start from them; the longest unused goes."""
 
 
 class Backend(Protocol):
@@ -38,7 +45,7 @@ class Backend(Protocol):
         """How many more trials may be handed over now."""
         ...
 
-    def submit(self, trial: Trial, sweep: str) -> None:
+    def submit(self, job: Job, sweep: str) -> None:
         """Hand a trial over."""
         ...
 
@@ -46,7 +53,7 @@ class Backend(Protocol):
         """How many trials are not back yet."""
         ...
 
-    def wait(self) -> list[tuple[Trial, Ended]]:
+    def wait(self) -> list[tuple[Job, Ended]]:
         """Trials that came back, after a short wait; maybe none."""
         ...
 
@@ -64,7 +71,7 @@ class LocalBackend:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._waiting: deque[tuple[Trial, str]] = deque()
+        self._waiting: deque[tuple[Job, str]] = deque()
         self._tracker: Tracker | None = None
 
     def begin_tracking(self, spec: TrackingSpec) -> None:
@@ -80,19 +87,19 @@ class LocalBackend:
         """See `Backend`."""
         return 1 - len(self._waiting)
 
-    def submit(self, trial: Trial, sweep: str) -> None:
+    def submit(self, job: Job, sweep: str) -> None:
         """See `Backend`."""
-        self._waiting.append((trial, sweep))
+        self._waiting.append((job, sweep))
 
     def running(self) -> int:
         """See `Backend`."""
         return len(self._waiting)
 
-    def wait(self) -> list[tuple[Trial, Ended]]:
+    def wait(self) -> list[tuple[Job, Ended]]:
         """See `Backend`."""
-        trial, sweep = self._waiting.popleft()
+        job, sweep = self._waiting.popleft()
         report = self._tracker.live if self._tracker is not None else lambda _trial, _snapshot: None
-        return [(trial, execute(trial, str(self._folder), sweep, report))]
+        return [(job, execute(job, str(self._folder), sweep, report))]
 
     def stop(self) -> None:
         """See `Backend`."""
@@ -103,7 +110,11 @@ class LocalBackend:
 
 
 class RayBackend:
-    """Trials as Ray tasks, the reward service and the tracker as actors."""
+    """Trials as Ray tasks, the reward service and the tracker as actors on the driver's node.
+
+    Nothing is expected of other nodes' disks: what a trial learned travels through the object store to the driver, which keeps
+    it in the sweep's directory, and from there to the trials that start from it.
+    """
 
     def __init__(self, folder: Path, *, address: str | None, cpus: int | None, simulators: int | None, service: bool) -> None:
         self._folder = folder.resolve()
@@ -112,30 +123,35 @@ class RayBackend:
 
         self._ray = ray
         self._cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._node = ray.get_runtime_context().get_node_id()
         self._service = None
         if service:
             from orchestration.hosts import start_service
 
-            self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS))
-        self._task = ray.remote(max_retries=0)(_task)
-        self._running: dict[Any, tuple[Trial, str]] = {}
+            self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS), self._folder, self._node)
+        self._task: Any = ray.remote(max_retries=0, num_returns=2)(_task)
+        self._running: dict[Any, _Running] = {}
+        self._policies: OrderedDict[str, Any] = OrderedDict()
         self._tracker: Any = None
         self._spec: TrackingSpec | None = None
+        self._asked: dict[str, Any] = {}
+        """Calls to the tracker and the service that say how they are."""
+        self._looked = 0.0
 
     def begin_tracking(self, spec: TrackingSpec) -> None:
         """See `Backend`."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        here = NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
-        from orchestration.hosts import actor
-
-        self._spec, self._tracker = spec, actor(Tracker, max_concurrency=4, scheduling_strategy=here).remote(spec)
+        self._spec, self._tracker = spec, self._new_tracker(spec)
         try:
             self._ray.get(self._tracker.begin.remote())
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, InputError):
                 raise InputError(str(error.cause)) from None
             raise
+
+    def _new_tracker(self, spec: TrackingSpec) -> Any:
+        from orchestration.hosts import actor, on_node
+
+        return actor(Tracker, max_concurrency=4, scheduling_strategy=on_node(self._node)).remote(spec)
 
     def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
         """See `Backend`; a tracker whose process died is started again and goes on where it was."""
@@ -144,7 +160,7 @@ class RayBackend:
                 return None
             try:
                 return self._ray.get(self._tracker.end.remote(status, artifacts, timeout))
-            except self._ray.exceptions.RayActorError:
+            except (self._ray.exceptions.RayActorError, self._ray.exceptions.RayTaskError):
                 self.begin_tracking(self._spec)
         return "the tracker's process keeps dying; the ledger keeps what is missing and running the sweep again sends it"
 
@@ -152,32 +168,76 @@ class RayBackend:
         """Enough for every CPU to find its next trial waiting, and no more, so that memory does not grow with the sweep."""
         return 2 * self._cpus + 2 - len(self._running)
 
-    def submit(self, trial: Trial, sweep: str) -> None:
+    def submit(self, job: Job, sweep: str) -> None:
         """See `Backend`."""
-        r = trial.resources
+        r = job.trial.resources
         task = self._task.options(num_cpus=r.get("num_cpus", 1), num_gpus=r.get("num_gpus", 0), resources=dict(r.get("custom", {})) or None)
-        self._running[task.remote(trial, str(self._folder), sweep, self._tracker, self._service)] = (trial, sweep)
+        policy = None if job.trial.parent is None else self._policy(job.trial.parent)
+        ended, learned = task.remote(job, str(self._folder), sweep, self._tracker, self._service, policy, self._node)
+        self._running[ended] = _Running(job, sweep, learned)
+
+    def _policy(self, parent: str) -> list[Any] | None:
+        """The object that holds a trial's policy file, in a list so that only a worker that lacks the file fetches it."""
+        if parent not in self._policies:
+            path = policy_path(self._folder, parent)
+            if not path.exists():
+                return None
+            self._policies[parent] = self._ray.put(path.read_bytes())
+            if len(self._policies) > KEPT_POLICIES:
+                self._policies.popitem(last=False)
+        self._policies.move_to_end(parent)
+        return [self._policies[parent]]
 
     def running(self) -> int:
         """See `Backend`."""
         return min(len(self._running), self._cpus)
 
-    def wait(self) -> list[tuple[Trial, Ended]]:
+    def wait(self) -> list[tuple[Job, Ended]]:
         """See `Backend`."""
+        self._look()
         waiting = list(self._running)
         done, _ = self._ray.wait(waiting, num_returns=1, timeout=WAIT_SECONDS, fetch_local=True)
         if done and len(waiting) > 1:
             done, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
         back = []
         for reference in done:
-            trial, sweep = self._running.pop(reference)
+            one = self._running.pop(reference)
+            trial = one.job.trial
             try:
-                ended = self._ray.get(reference)
+                ended, away = self._ray.get(reference)
+                path = policy_path(self._folder, trial.content_hash)
+                if away and not path.exists():
+                    write_atomic(path, self._ray.get(one.learned))
             except self._ray.exceptions.RayError as error:  # the worker or its node died; what the trial does ends as a record
                 reason = str(error).strip().splitlines()[0]
-                ended = lost(trial, f"the worker of trial {trial.short} was lost: {reason}", sweep)
-            back.append((trial, ended))
+                ended = lost(trial, f"the worker of trial {trial.short} was lost: {reason}", one.sweep)
+            back.append((one.job, ended))
         return back
+
+    def _look(self) -> None:
+        """Now and then: start the tracker again if it died, and note how the hosts are for `placewright hosts`."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        for name, actor in (("tracker", self._tracker), ("service", self._service)):
+            call = self._asked.get(name)
+            if call is not None and not self._ray.wait([call], timeout=0)[0]:
+                continue
+            if actor is not None:
+                self._asked[name] = (actor.begin if name == "tracker" else actor.statistics).remote()
+            if call is None:
+                continue
+            try:
+                answer = self._ray.get(call)
+            except self._ray.exceptions.RayActorError:
+                if name == "tracker" and self._spec is not None:
+                    self._tracker = self._new_tracker(self._spec)
+                    self._asked[name] = self._tracker.begin.remote()
+            except self._ray.exceptions.RayError:
+                pass  # a tracking server that is away while the tracker starts: asked again next time
+            else:
+                if name == "service":
+                    write_statistics(self._folder, answer)
 
     def stop(self) -> None:
         """See `Backend`."""
@@ -195,14 +255,32 @@ class RayBackend:
                     self._ray.kill(actor)
 
 
-def _task(trial: Trial, folder: str, sweep: str, tracker: Any, service: Any) -> Ended:
-    """The body of a Ray task."""
+class _Running(NamedTuple):
+    """A trial that a worker has."""
+
+    job: Job
+    sweep: str
+    learned: Any
+    """Reference to its policy file, if the worker is on another node."""
+
+
+def _task(
+    job: Job, folder: str, sweep: str, tracker: Any, service: Any, policy: list[Any] | None, driver: str
+) -> tuple[tuple[Ended, bool], bytes | None]:
+    """The body of a Ray task: how the trial ended and whether there is a policy file to be sent, and that file."""
+    import ray
 
     def report(shown: Trial, snapshot: dict[str, Any]) -> None:
         if tracker is not None:
             tracker.live.remote(shown, snapshot)
 
-    return execute(trial, folder, sweep, report, service)
+    def fetch() -> bytes | None:
+        return None if policy is None else ray.get(policy[0])
+
+    ended = execute(job, folder, sweep, report, service, fetch)
+    path = policy_path(Path(folder), job.trial.content_hash)
+    away = ended.status == "finished" and ray.get_runtime_context().get_node_id() != driver and path.exists()
+    return (ended, away), path.read_bytes() if away else None
 
 
 def start_ray(address: str | None, cpus: int | None) -> bool:

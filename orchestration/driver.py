@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +20,19 @@ from orchestration.evaluators import in_worker
 from orchestration.ledger import LEDGER, Ledger
 from orchestration.progress import Display
 from orchestration.tracking import TrackingSpec, check_uri, default_uri, source_tags
-from orchestration.trial import Trial
+from orchestration.trial import canonical
+from orchestration.work import Work
 
 if TYPE_CHECKING:
+    from orchestration.definition.searches import SearchSpec
     from orchestration.definition.sweep import Sweep
 
 HOME = Path(".placewright")
 """Where sweeps leave their directories, if nothing else is said."""
-RETRIES = 3
-"""How often a trial is tried again after a failure of infrastructure."""
-FIRST_PAUSE = 1.0
-"""Seconds before the first of these; doubled each time."""
+MOST_SAID = 5
+"""Failures that are told while the sweep runs; `placewright status` lists all."""
+SEARCHES = "searches.json"
+"""The record of all searches, in the sweep's directory: sampler, pruner, every configuration, the winner."""
 DRAIN_SECONDS = 600.0
 """How long the end of a sweep waits for a tracking server that is down."""
 
@@ -59,6 +61,7 @@ def run_sweep(
     tracking_uri: str | None = None,
     local: bool = False,
     fresh: bool = False,
+    retry_failed: bool = False,
     output: Path | None = None,
     cpus: int | None = None,
     simulators: int | None = None,
@@ -70,7 +73,8 @@ def run_sweep(
         address: a Ray cluster; None starts a Ray here.
         tracking_uri: MLflow store; None is SQLite in ``output``.
         local: run without Ray.
-        fresh: run everything again.
+        fresh: run everything again; the ledger, studies and measurements so far are set aside.
+        retry_failed: also run the trials again that failed for reasons of their own.
         output: folder of all sweeps; this one gets a folder of its name in it.
         cpus: CPUs of the Ray started here.
         simulators: processes of the reward service's pool; by default one a CPU, at most 16.
@@ -83,25 +87,25 @@ def run_sweep(
     folder = output / safe_name(sweep.name)
     uri = tracking_uri or default_uri(output)
     check_uri(uri)
-    trials = list({t.content_hash: t for t in sweep.expand()}.values())
-    if not trials:
-        raise InputError(f"sweep {sweep.name!r} has no trial to run")
     with Ledger(folder, fresh=fresh) as ledger:
         write_atomic(folder / "sweep.yaml", sweep.text.encode())
-        work = Work(trials, ledger)
-        display = Display(len(trials), work.skipped, console)
+        studies = _Studies(folder, sweep.name, fresh)
+        work = Work(sweep, ledger, studies.open, retry_failed=retry_failed)
+        if not work.total:
+            raise InputError(f"sweep {sweep.name!r} has no trial to run")
+        display = Display(work.total, work.skipped, work.open_trials, console)
         ui = f"mlflow ui --backend-store-uri {uri}" if "://" in uri and not uri.startswith("http") else f"open {uri}"
         if work.complete and (folder / "leaderboard.json").exists():
-            display.say(f"all {len(trials)} trials ran before; --fresh runs them again")
+            display.say(f"all {work.total} trials ran before; --fresh runs them again")
         backend: Backend = LocalBackend(folder)
         if not local and not work.complete:
-            needs_service = any(not in_worker(t.evaluator) for t in work.waiting)
+            needs_service = any(not in_worker(t.evaluator) for t in work.open_trials)
             backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service)
         try:
             with _stoppable():
-                backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, len(trials)))
-                _run_all(work, backend, ledger, display, sweep.name)
-                notes, files = _finish(folder, [t.content_hash for t in trials], display)
+                backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, work))
+                _run_all(work, backend, display, sweep.name)
+                notes, files = _finish(folder, work, display)
                 notes += _end_tracking(backend, "FINISHED", [folder / "sweep.yaml", *files], DRAIN_SECONDS)
         except KeyboardInterrupt:
             backend.stop()
@@ -116,121 +120,66 @@ def run_sweep(
         return SweepRun(folder, uri, display.done, work.skipped, work.failed, tuple(files), tuple(notes))
 
 
-class Work:
-    """The trials of a sweep that still have to run, in an order that respects the DAG."""
+class _Studies:
+    """Opens the storage of studies when the first search needs it: Optuna takes half a second to import."""
 
-    def __init__(self, trials: Sequence[Trial], ledger: Ledger) -> None:
-        self.ready: deque[Trial] = deque()
-        self.later: list[tuple[float, Trial]] = []
-        """Trials to be tried again, and when."""
-        self.attempts: dict[str, int] = {}
-        self.failed = self.skipped = self.blocked = 0
-        self._behind: dict[str, list[Trial]] = {}
-        self._done: set[str] = set()
-        known = {t.content_hash for t in trials}
-        for trial in trials:
-            entry = ledger.entries.get(trial.content_hash)
-            if entry is not None and entry.settled:
-                self.skipped += 1
-                if entry.status == "failed":
-                    self.failed += 1
-                else:
-                    self._done.add(trial.content_hash)
-        settled = {h for h in known if h in ledger.entries and ledger.entries[h].settled}
-        for trial in trials:
-            if trial.content_hash in settled:
-                continue
-            if trial.parent is None or trial.parent in self._done:
-                self.ready.append(trial)
-            elif trial.parent in settled:
-                self._block(trial)
-            elif trial.parent in known:
-                self._behind.setdefault(trial.parent, []).append(trial)
-            else:
-                raise InputError(f"trial {trial.short} starts from trial {trial.parent[:12]}, which is not part of the sweep")
+    def __init__(self, folder: Path, sweep: str, fresh: bool) -> None:
+        self._arguments = (folder, sweep, fresh)
+        self._studies: Any = None
 
-    @property
-    def waiting(self) -> list[Trial]:
-        """Everything not yet handed out."""
-        return [*self.ready, *(t for _, t in self.later), *(t for ts in self._behind.values() for t in ts)]
+    def open(self, spec: SearchSpec, again: bool) -> Any:
+        from orchestration.studies import Studies
 
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is left to hand out."""
-        return not self.ready and not self.later and not self._behind
-
-    def next(self) -> Trial | None:
-        """A trial to run now."""
-        now = time.monotonic()
-        for i, (when, trial) in enumerate(self.later):
-            if when <= now:
-                del self.later[i]
-                return trial
-        return self.ready.popleft() if self.ready else None
-
-    def again(self, trial: Trial) -> bool:
-        """Try a trial again later, unless it was tried often enough."""
-        count = self.attempts[trial.content_hash] = self.attempts.get(trial.content_hash, 0) + 1
-        if count > RETRIES:
-            return False
-        self.later.append((time.monotonic() + FIRST_PAUSE * 2 ** (count - 1), trial))
-        return True
-
-    def ended(self, trial: Trial, failed: bool) -> None:
-        """A trial is over; those behind it may run, or cannot."""
-        behind = self._behind.pop(trial.content_hash, [])
-        if not failed:
-            self.ready.extend(behind)
-            return
-        self.failed += 1
-        for child in behind:
-            self._block(child)
-
-    def _block(self, trial: Trial) -> None:
-        self.failed += 1
-        self.blocked += 1
-        for child in self._behind.pop(trial.content_hash, []):
-            self._block(child)
+        if self._studies is None:
+            folder, sweep, fresh = self._arguments
+            self._studies = Studies(folder, sweep, fresh=fresh)
+        return self._studies.open(spec, again)
 
 
-def _run_all(work: Work, backend: Backend, ledger: Ledger, display: Display, sweep: str) -> None:
+def _run_all(work: Work, backend: Backend, display: Display, sweep: str) -> None:
     """Hand out and take back until nothing is left."""
-    labels = 0
+    said = 0
     with display:
         while not work.complete or backend.running():
             for _ in range(backend.room()):
-                trial = work.next()
-                if trial is None:
+                job = work.next()
+                if job is None:
                     break
-                backend.submit(trial, sweep)
-            display.tick(backend.running())
+                backend.submit(job, sweep)
+            display.total = work.total
+            display.tick(backend.running(), work.next_pause())
             if not backend.running():
                 time.sleep(0.05)  # all that is left waits for its next attempt
                 continue
-            back = backend.wait()
-            kept = [(t, e) for t, e in back if not (e.infrastructure and work.again(t))]
-            if kept:
-                ledger.append((e.trial, e.status, e.infrastructure, e.line) for _, e in kept)
-            for trial, ended in kept:
-                work.ended(trial, ended.status == "failed")
-                display.ended(trial.label, ended.best, ended.evaluations, ended.status == "failed")
-                if ended.status == "failed" and labels < 5:
-                    labels += 1
-                    display.say(f"failed: {trial.label} on {trial.problem_label}, seed {trial.seed}: {ended.error}")
-        display.tick(0)
+            work.returned(backend.wait())
+            for one in work.closed:
+                trial, failed = one.trial, one.status == "failed"
+                display.ended(trial, one.status, one.best, one.evaluations, one.seconds)
+                if failed and said < MOST_SAID:
+                    said += 1
+                    display.say(f"failed: {trial.label} on {trial.problem_label}, seed {trial.seed}: {one.error}")
+            work.closed.clear()
+        work.end()
+        display.total = work.total
+        display.tick(0, None)
         if work.blocked:
-            display.note = f"{work.blocked} more could not start, because the trial they start from failed"
+            display.note = f"{work.blocked} more could not start, because what they start from failed"
 
 
-def _finish(folder: Path, trials: Sequence[str], display: Display) -> tuple[list[str], list[Path]]:
+def _finish(folder: Path, work: Work, display: Display) -> tuple[list[str], list[Path]]:
     """Report what ended."""
     from orchestration.report.finish import finish_sweep
 
     if not (folder / LEDGER).stat().st_size:
         return ["no trial ended"], []
-    finished = finish_sweep(folder, trials)
+    files = []
+    if work.searches:
+        files.append(folder / SEARCHES)
+        text = json.dumps([s.describe() for s in work.searches.values()], indent=1)
+        write_atomic(files[0], text.encode())
+    finished = finish_sweep(folder, work.counted)
     print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
-    return list(finished.notes), list(finished.files)
+    return list(finished.notes), [*files, *finished.files]
 
 
 def _end_tracking(backend: Backend, status: str, artifacts: Sequence[Path], timeout: float) -> list[str]:
@@ -238,9 +187,14 @@ def _end_tracking(backend: Backend, status: str, artifacts: Sequence[Path], time
     return [note] if note else []
 
 
-def _tracking(sweep: Sweep, folder: Path, output: Path, uri: str, own: bool, count: int) -> TrackingSpec:
+def _tracking(sweep: Sweep, folder: Path, output: Path, uri: str, own: bool, work: Work) -> TrackingSpec:
     artifacts = (output / "mlartifacts").resolve().as_uri() if own or uri.startswith("sqlite") else None
-    params: dict[str, Any] = {"trials": str(count), "sweep_hash": sweep.content_hash}
+    params: dict[str, Any] = {"trials": str(work.total), "sweep_hash": sweep.content_hash}
+    for search in work.searches.values():
+        about = search.describe()
+        prefix = f"search.{about['stage']}.{about['method']}"
+        params |= {f"{prefix}.{key}": canonical(about[key]) for key in ("sampler", "pruner")}
+        params |= {f"{prefix}.optuna": about["optuna"], f"{prefix}.configurations": str(search.spec.settings.configurations)}
     return TrackingSpec(uri, str(folder.resolve()), sweep.name, artifacts, source_tags(), params)
 
 

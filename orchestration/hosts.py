@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,13 @@ def actor(cls: type, **options: Any) -> Any:
     """An actor class that takes no CPU from the trials; calls are never repeated by Ray, which might measure twice."""
     remote: Any = ray.remote
     return remote(num_cpus=0, max_task_retries=0, **options)(cls)
+
+
+def on_node(node: str) -> Any:
+    """The scheduling strategy that pins an actor to a node, given by its id."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 class SimulatorActor:
@@ -118,7 +126,7 @@ class RealHost(SimulatorHost):
 class ServiceActor:
     """The reward service in its own process, in front of a pool of simulators and, once asked for, real hosts."""
 
-    def __init__(self, simulators: int) -> None:
+    def __init__(self, simulators: int, folder: Path | None = None) -> None:
         self.service = RewardService()
         self.problems: dict[str, Any] = {}
         self.simulators = simulators
@@ -156,9 +164,16 @@ class ServiceActor:
         return sorted(self.service.pools)
 
 
-def start_service(simulators: int) -> Any:
-    """The handle of a new service actor, which ends with this driver; Ray restarts it if its process dies."""
-    return actor(ServiceActor, max_restarts=-1, max_concurrency=10_000).remote(simulators)
+def start_service(simulators: int, folder: Path | None = None, node: str | None = None) -> Any:
+    """The handle of a new service actor, which ends with this driver; Ray restarts it if its process dies.
+
+    Args:
+        simulators: processes of its simulator pool.
+        folder: where it keeps what is measured for real; None keeps it in memory alone.
+        node: id of the node on which that folder lies.
+    """
+    where = {} if node is None else {"scheduling_strategy": on_node(node)}
+    return actor(ServiceActor, max_restarts=-1, max_concurrency=10_000, **where).remote(simulators, folder)
 
 
 @dataclass(frozen=True)

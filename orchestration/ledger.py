@@ -4,7 +4,9 @@ Layout of a sweep's directory::
 
     sweep.yaml            the definition as it was run
     ledger.jsonl          one line a trial that ended: {"spec": Trial, "result": TrialResult}; the last line of a trial counts
-    ledger.lock           held by the one driver that may write
+    ledger.lock           held by the one driver that may write; says which process that is
+    studies.journal       Optuna's studies, one a search; searches.json tells about them
+    measurements.sqlite   what was measured for real, so that it need not be measured again
     trials/HASH/          checkpoint.safetensors, policy.safetensors
     leaderboard.*, plots/ the report
 """
@@ -15,6 +17,7 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +30,9 @@ from orchestration.trial import Trial
 
 LEDGER = "ledger.jsonl"
 TRIALS = "trials"
+LOCK = "ledger.lock"
+BESIDE = ("studies.journal", "measurements.sqlite")
+"""What else a fresh run sets aside: studies of searches, and measurements made for real."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +113,15 @@ class Ledger:
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (folder / "ledger.lock").open("w")
+        self._lock = (folder / LOCK).open("a+")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
             raise InputError(f"another run is writing to {folder}; wait for it, stop it, or give another --output") from None
+        self._lock.truncate(0)
+        self._lock.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        self._lock.flush()
         if fresh:
             self._set_aside()
         path = folder / LEDGER
@@ -125,10 +134,11 @@ class Ledger:
 
     def _set_aside(self) -> None:
         """Start anew; the old ledger stays beside the new one under the next free number."""
-        path = self.folder / LEDGER
-        if path.exists():
-            number = next(n for n in range(1, 1_000_000) if not (self.folder / f"ledger.{n}.jsonl").exists())
-            path.rename(self.folder / f"ledger.{number}.jsonl")
+        number = next(n for n in range(1, 1_000_000) if not (self.folder / f"ledger.{n}.jsonl").exists())
+        for name in (LEDGER, *BESIDE):
+            path = self.folder / name
+            if path.exists():
+                path.rename(path.with_name(f"{path.stem}.{number}{path.suffix}"))
         (self.folder / "tracking.json").unlink(missing_ok=True)
         shutil.rmtree(self.folder / TRIALS, ignore_errors=True)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -13,18 +14,47 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestration.trial import Trial
+
 PLAIN_SECONDS = 10.0
 """A line this often where the output is no terminal."""
 SHOWN_PROBLEMS = 12
 
 
+@dataclass
+class Rate:
+    """What the trials of one method have taken and have left; in units of `weight`."""
+
+    left: float = 0.0
+    work: float = 0.0
+    spent: float = 0.0
+    """Seconds for ``work``."""
+
+    def ended(self, trial: Trial, status: str, evaluations: int, seconds: float) -> None:
+        """A trial is over, be it that it was pruned or failed early."""
+        self.left -= weight(trial)
+        if status != "failed":
+            self.work += weight(trial) if status == "finished" else evaluations
+            self.spent += seconds
+
+
+def weight(trial: Trial) -> float:
+    """How much work a trial is, relative to others of its method: evaluations, or seconds where only those are bounded."""
+    return float(trial.budget.evaluations or 0) + 1.0 if trial.budget.evaluations is not None else float(trial.budget.seconds or 1.0)
+
+
 class Display:
     """Trials done, running and failed, the best so far of each problem, and the time left."""
 
-    def __init__(self, total: int, skipped: int, console: Console | None = None) -> None:
+    def __init__(self, total: int, skipped: int, expected: Iterable[Trial] = (), console: Console | None = None) -> None:
         self.console = console or Console(file=sys.stderr)
         self.total, self.skipped = total, skipped
-        self.done = self.failed = self.running = self.evaluations = 0
+        self.done = self.failed = self.pruned = self.running = self.evaluations = 0
+        self.pause: float | None = None
+        """Seconds until a trial is tried again, if nothing else goes on."""
+        self._rates: dict[str, Rate] = {}
+        for trial in expected:
+            self._rate(trial).left += weight(trial)
         self.note = ""
         self.best: dict[str, tuple[float, str, str]] = {}
         self._begin = self._printed = time.monotonic()
@@ -41,18 +71,25 @@ class Display:
             self._live.stop()
         self.console.print(self.line(), highlight=False, markup=False, soft_wrap=True)
 
-    def ended(self, label: str, best: tuple[tuple[str, str, float], ...], evaluations: int, failed: bool) -> None:
+    def ended(
+        self, trial: Trial, status: str, best: tuple[tuple[str, str, float], ...] = (), evaluations: int = 0, seconds: float = 0.0
+    ) -> None:
         """One more trial ended."""
-        self.done += not failed
-        self.failed += failed
+        self.done += status != "failed"
+        self.failed += status == "failed"
+        self.pruned += status == "pruned"
         self.evaluations += evaluations
+        self._rate(trial).ended(trial, status, evaluations, seconds)
         for problem, objective, value in best:
             if problem not in self.best or value < self.best[problem][0]:
-                self.best[problem] = (value, objective, label)
+                self.best[problem] = (value, objective, trial.label)
 
-    def tick(self, running: int) -> None:
+    def _rate(self, trial: Trial) -> Rate:
+        return self._rates.setdefault(trial.label, Rate())
+
+    def tick(self, running: int, pause: float | None = None) -> None:
         """Called often by the driver."""
-        self.running = running
+        self.running, self.pause = running, pause
         if not self.console.is_terminal and time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
             self.console.print(self.line(), highlight=False, markup=False, soft_wrap=True)
@@ -62,23 +99,33 @@ class Display:
         self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
     def left(self) -> float | None:
-        """Seconds left at the speed so far; None before the first trial ended."""
-        ended = self.done + self.failed
-        if not ended:
+        """Seconds left: what every method still has to do at the pace it has shown, as many trials at a time as there were so far.
+
+        A method that has shown none counts at the pace of all. None before the first trial ended.
+        """
+        spent, known = sum(r.spent for r in self._rates.values()), sum(r.work for r in self._rates.values())
+        open_trials = max(0, self.total - self.skipped - self.done - self.failed)
+        if not known or not spent or not open_trials:
             return None
-        return (time.monotonic() - self._begin) / ended * max(0, self.total - self.skipped - ended)
+        left = sum(max(0.0, r.left) * (r.spent / r.work if r.work else spent / known) for r in self._rates.values())
+        elapsed = max(time.monotonic() - self._begin, 1e-9)
+        return left * elapsed / spent
 
     def line(self) -> str:
         """Everything in one line."""
         parts = [f"{self.skipped + self.done + self.failed}/{self.total} trials"]
         if self.skipped:
             parts.append(f"{self.skipped} done before")
+        if self.pruned:
+            parts.append(f"{self.pruned} pruned")
         parts += [f"{self.running} running", f"{self.failed} failed", f"{self.evaluations:,} evaluations"]
         if len(self.best) == 1:
             ((problem, (value, objective, label)),) = self.best.items()
             parts.append(f"best {show(value, objective)} on {problem} by {label}")
         left, spent = self.left(), time.monotonic() - self._begin
         parts.append(f"{clock(spent)} spent" + (f", {clock(left)} left" if left else ""))
+        if self.pause and not self.running:
+            parts.append(f"next attempt in {self.pause:.0f} s")
         return ", ".join(parts) + (f" ({self.note})" if self.note else "")
 
     def _render(self) -> RenderableType:

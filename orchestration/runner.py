@@ -188,7 +188,8 @@ class _Run:
         status = self._place() if self.trial.kind == "zero-shot" else self._search(until)
         self.progress.wall_seconds = self._wall()
         if status == "paused":
-            self._save()
+            if self.saved_at[0] != self.progress.evaluations:
+                self._save()
             return self._result(status, sweep)
         self.progress.report.update({key: float(value) for key, value in self.method.report().items()})
         if self.folder is not None:
@@ -216,6 +217,8 @@ class _Run:
 
     def _search(self, until: int | None) -> str:
         while (room := self._room()) > 0:
+            if until is not None and self.progress.evaluations >= until:
+                return "paused"
             begin = time.perf_counter()
             proposals = self.method.propose(room)
             self.progress.learner_seconds += time.perf_counter() - begin
@@ -228,8 +231,6 @@ class _Run:
             self.progress.wall_seconds = self._wall()
             self.recorder.progress(self.progress)
             spent = self.progress.evaluations
-            if until is not None and spent >= until and self._room() > 0:
-                return "paused"
             if spent - self.saved_at[0] >= self.trial.checkpoint_every or time.perf_counter() - self.saved_at[1] > CHECKPOINT_SECONDS:
                 self._save()
         return "finished"

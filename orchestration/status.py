@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestration.checkpoint import safe_name
-from orchestration.ledger import LEDGER, entries, trial_folder
+from orchestration.ledger import LEDGER, LOCK, entries, trial_folder
 from orchestration.runner import CHECKPOINT
 
 if TYPE_CHECKING:
     from orchestration.definition.sweep import Sweep
 
+HOSTS = "hosts.json"
 STATES = ("finished", "pruned", "failed", "started", "waiting")
 """A trial is ``started`` if it left a checkpoint to go on from."""
 
@@ -62,12 +66,31 @@ def sweep_status(sweep: Sweep, output: Path) -> SweepStatus:
         else:
             state = "started" if (trial_folder(folder, key) / CHECKPOINT).exists() else "waiting"
         stages.setdefault(trial.stage, Counter())[state] += 1
-    return SweepStatus(sweep.name, _active(folder), {k: dict(v) for k, v in stages.items()}, tuple(failures))
+    return SweepStatus(sweep.name, is_active(folder), {k: dict(v) for k, v in stages.items()}, tuple(failures))
 
 
-def _active(folder: Path) -> bool:
+def write_statistics(folder: Path, statistics: Mapping[str, Any]) -> None:
+    """Note how the reward service's hosts are; the driver does so every few seconds."""
+    path = folder / HOSTS
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({"at": time.time(), **statistics}), encoding="utf-8")
+    part.replace(path)
+
+
+def read_statistics(output: Path) -> dict[str, dict[str, Any]]:
+    """The last note of every sweep under ``output``, by its folder's name; ``active`` says whether it still runs."""
+    found = {}
+    for path in sorted(output.glob(f"*/{HOSTS}")):
+        try:
+            found[path.parent.name] = {**json.loads(path.read_text(encoding="utf-8")), "active": is_active(path.parent)}
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def is_active(folder: Path) -> bool:
     """Whether a driver holds the ledger's lock."""
-    path = folder / "ledger.lock"
+    path = folder / LOCK
     if not path.exists():
         return False
     with path.open() as file:

@@ -185,6 +185,7 @@ class Tracker:
         self.error: str | None = None
         self._folder = Path(spec.folder)
         self._offset = 0
+        self._parent = ""
         self._sent: set[tuple[str, int]] = set()
         self._open: dict[str, tuple[str, int]] = {}
         self._live: queue.SimpleQueue[tuple[Trial, dict[str, Any]]] = queue.SimpleQueue()
@@ -194,9 +195,13 @@ class Tracker:
     def begin(self) -> str:
         """Open the store, close what an earlier run left open, start following; returns the parent run's id.
 
+        Called again it does nothing but answer, which shows that the tracker lives.
+
         Raises:
             InputError: if the store cannot be opened.
         """
+        if self._thread is not None and self._thread.is_alive():
+            return self._parent
         quiet_environment()
         import logging
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args
 
 from envs.errors import InputError, nearest
 
@@ -260,3 +260,10 @@ class Trial:
             "budget": Budget.from_json(data["budget"]),
         }
         return cls(**{**data, **inner})
+
+
+class Job(NamedTuple):
+    """A trial to be run to its end, or to its first pause at or after so many evaluations."""
+
+    trial: Trial
+    until: int | None = None

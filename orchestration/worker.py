@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from envs.measurement import Evaluator
-from orchestration.checkpoint import load_state
+from orchestration.checkpoint import load_state, write_atomic
 from orchestration.evaluators import InfrastructureError, build_evaluator, in_worker
 from orchestration.ledger import line, trial_folder
 from orchestration.records import TrialResult
 from orchestration.runner import POLICY, Progress, failed, run_trial
-from orchestration.trial import Trial
+from orchestration.trial import Job, Trial
 
 LIVE_SECONDS = 5.0
 """A running trial reports this often; shorter trials only at their end."""
@@ -35,6 +35,8 @@ class Ended:
     best: tuple[tuple[str, str, float], ...]
     """(problem, objective name, best objective) of each problem with a valid placement."""
     evaluations: int
+    seconds: float = 0.0
+    """Wall time of the trial."""
     error: str = ""
     """Last line of a failed trial's traceback."""
 
@@ -43,7 +45,9 @@ class Ended:
         """From the record."""
         best = tuple((p.name, p.objective_name, p.objective) for p in result.problems if p.objective is not None)
         error = (result.traceback or "").strip().splitlines()[-1:] or [""]
-        return Ended(result.trial, result.status, result.infrastructure, line(trial, result), best, result.evaluations, error[0])
+        return Ended(
+            result.trial, result.status, result.infrastructure, line(trial, result), best, result.evaluations, result.wall_seconds, error[0]
+        )  # fmt: skip
 
 
 class LiveRecorder:
@@ -65,27 +69,37 @@ class LiveRecorder:
         self._report(self._trial, {"evaluations": state.evaluations, "wall_seconds": state.wall_seconds, "best": best})
 
 
-def execute(trial: Trial, folder: str, sweep: str, report: Report, service: Any = None) -> Ended:
-    """Run a trial to its end, whatever happens; failures become records.
+def execute(
+    job: Job, folder: str, sweep: str, report: Report, service: Any = None, fetch: Callable[[], bytes | None] = lambda: None
+) -> Ended:
+    """Run a trial to its end or pause, whatever happens; failures become records.
 
     Args:
         folder: the sweep's directory; checkpoint and policy lie there, and so does the parent's policy.
         service: handle of the reward service; None measures in this process.
+        fetch: the parent's policy file from elsewhere, asked for if this machine does not have it.
     """
-    started = time.time()
+    trial, started = job.trial, time.time()
     try:
         root = Path(folder)
         policy = None
         if trial.parent is not None:
-            path = trial_folder(root, trial.parent) / POLICY
+            path = policy_path(root, trial.parent)
+            if not path.exists() and (data := fetch()) is not None:
+                write_atomic(path, data)
             policy = load_state(path) if path.exists() else None
         result = run_trial(
             trial, _evaluator(trial, service), LiveRecorder(trial, report),
-            checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, sweep=sweep,
+            checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, until=job.until, sweep=sweep,
         )  # fmt: skip
     except (Exception, SystemExit) as error:
         result = failed(trial, error, sweep, started)
     return Ended.of(trial, result)
+
+
+def policy_path(folder: Path, trial_hash: str) -> Path:
+    """Where a trial leaves what it learned, for those that start from it."""
+    return trial_folder(folder, trial_hash) / POLICY
 
 
 def _evaluator(trial: Trial, service: Any) -> Evaluator:

@@ -112,9 +112,9 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(tmp_path, toy_metho
 
 
 def test_failures_of_infrastructure_are_tried_again(tmp_path, monkeypatch, no_plots):
-    from orchestration import driver, worker
+    from orchestration import work, worker
 
-    monkeypatch.setattr(driver, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(work, "FIRST_PAUSE", 0.0)
     tries = {}
 
     def flaky(trial, *args, **kwargs):
