@@ -1,0 +1,277 @@
+"""A sweep under fire: ``python -m tests.orchestration.chaos --seed 1``.
+
+One sweep is run twice: in one process without Ray, undisturbed, and on a Ray cluster of three nodes while simulators, the reward
+service, the tracker, workers, whole nodes and the driver are killed (SIGKILL) at random; each dead driver is started again by
+the same command, each dead node is replaced. Both must leave the same tables, byte for byte, and each trial exactly one finished
+MLflow run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from orchestration.ledger import LEDGER, parse
+from orchestration.records import TrialResult
+from tests.orchestration.ray_cluster import Nodes, ray_nodes
+
+ROOT = Path(__file__).resolve().parents[2]
+SWEEP = """
+sweep: chaos
+problems:
+  networks: {n4: {synthetic: {devices: 4}, seed: 0}}
+  graphs:
+    train: {synthetic: {tasks: 8}, seeds: 0..1}
+    test: {synthetic: {tasks: 10}, seeds: 10..12}
+methods: {random: , local-search: , placeto: {rounds: 2}}
+seeds: 0..2
+checkpoint_every: 64
+propose: 16
+budget: 320
+stages:
+  tune:
+    kind: search
+    on: train
+    methods: [local-search]
+    seeds: [0, 1]
+    search: {space: {batch: {int: [4, 32]}, critical: [0.5, 0.7, 1.0]}, configurations: 8, sampler: tpe, pruner: median, seed: 0}
+  tuned: {kind: search, config_from: tune, on: test}
+  baseline: {kind: search, on: test, methods: [random, local-search], seeds: 0..4}
+  pretrain: {on: train, methods: [placeto], budget: 96}
+  finetune: {from: pretrain, on: test, budget: 96}
+  zero-shot: {from: pretrain, on: test}
+"""
+VICTIMS = {
+    "host": ("SimulatorActor",),
+    "service": ("ServiceActor",),
+    "tracker": ("Tracker",),
+    "worker": ("_task", "IDLE"),
+}
+"""What kinds of processes Ray calls how, in their titles ``ray::NAME``."""
+KILLS = ["host"] * 6 + ["worker"] * 5 + ["driver"] * 4 + ["node"] * 3 + ["service"] * 2 + ["tracker"] * 2
+"""What is killed; the seed decides in which order and when."""
+OWN_FAULT = 1
+"""Exit code of a driver that ended with trials that failed."""
+
+
+@dataclass
+class Report:
+    """How it went."""
+
+    seed: int
+    trials: int = 0
+    kills: collections.Counter[str] = field(default_factory=collections.Counter)
+    drivers: int = 0
+    """Times that the command was started."""
+    resumed: int = 0
+    """Trials that went on from a checkpoint."""
+    seconds: float = 0.0
+    faults: list[str] = field(default_factory=list)
+    """What is wrong; empty if all is as it must be."""
+
+
+class Driver:
+    """The command that runs the sweep."""
+
+    def __init__(self, sweep: Path, output: Path, environment: dict[str, str], *options: str) -> None:
+        self._command = [sys.executable, "-m", "orchestration.cli.main", "run", str(sweep), "--output", str(output), *options]
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **environment}
+        self.log = output.parent / f"{output.name}.log"
+        self.starts = 0
+        self.process: Any = None
+
+    def start(self) -> None:
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
+        self.starts += 1
+
+    def ended(self) -> int | None:
+        return self.process.poll()
+
+
+def lines(folder: Path) -> int:
+    """Trials in the ledger."""
+    path = folder / LEDGER
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def victims(kind: str) -> list[psutil.Process]:
+    """Processes of the cluster under this process, of one kind."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            title = " ".join(process.cmdline())
+            if title.startswith(tuple(f"ray::{name}" for name in VICTIMS[kind])):
+                found.append(process)
+    return found
+
+
+def kill_one(kind: str, rng: random.Random, nodes: Nodes, driver: Driver) -> bool:
+    """Kill something of a kind, if there is one."""
+    if kind == "driver":
+        driver.process.kill()
+        driver.process.wait()
+        driver.start()
+        return True
+    if kind == "node":
+        nodes.kill(rng.randrange(len(nodes.workers)))
+        nodes.add()
+        return True
+    found = victims(kind)
+    if not found:
+        return False
+    with contextlib.suppress(psutil.Error):
+        rng.choice(found).kill()
+        return True
+    return False
+
+
+def disturb(nodes: Nodes, driver: Driver, folder: Path, report: Report, patience: float) -> None:
+    """Kill at random as the sweep goes on, start again what ended too early, return when the sweep is done."""
+    rng = random.Random(report.seed)
+    kills = list(KILLS)
+    rng.shuffle(kills)
+    deadline = time.monotonic() + patience
+    due = rng.randrange(3)
+    while time.monotonic() < deadline:
+        code = driver.ended()
+        if code == 0 and not kills:
+            return
+        if code is not None:
+            if code == 0:
+                report.faults.append(f"the sweep ended after {report.kills.total()} kills, before the last one")
+                return
+            if code not in (OWN_FAULT, -9):
+                report.faults.append(f"the driver ended with {code}: {driver.log.read_text()[-2000:]}")
+                return
+            driver.start()
+        # By progress, not by time: so a busy machine gets as far between two kills as an idle one.
+        if kills and lines(folder) >= due:
+            kind = kills[-1]
+            if kill_one(kind, rng, nodes, driver):
+                report.kills[kills.pop()] += 1
+                due = lines(folder) + rng.randrange(4)
+                time.sleep(rng.uniform(0.0, 3.0))
+        time.sleep(0.2)
+    report.faults.append(f"not done after {patience:.0f} s: {driver.log.read_text()[-2000:]}")
+
+
+def check(expected: Path, folder: Path, report: Report) -> None:
+    """Everything that must hold of the disturbed run."""
+    for name in ("runs.csv", "leaderboard.csv"):
+        if (expected / name).read_bytes() != (folder / name).read_bytes():
+            report.faults.append(f"{name} differs")
+    undisturbed, disturbed = recorded(expected), recorded(folder)
+    report.trials = len(undisturbed)
+    report.resumed = sum(r.resumed > 0 for rs in disturbed.values() for r in rs)
+    if undisturbed.keys() != disturbed.keys():
+        report.faults.append("other trials ran")
+    for trial, (result,) in undisturbed.items():
+        ended = [r for r in disturbed.get(trial, []) if not r.infrastructure]
+        if len(ended) != 1:
+            report.faults.append(f"trial {trial[:12]} ended {len(ended)} times")
+        elif ended[0].content() != result.content():
+            report.faults.append(f"trial {trial[:12]} has another result")
+        elif sum(ended[0].outcomes.values()) != ended[0].evaluations:
+            report.faults.append(f"trial {trial[:12]} counts {ended[0].evaluations} evaluations but has {sum(ended[0].outcomes.values())}")
+    check_tracking(folder, disturbed, report)
+
+
+def recorded(folder: Path) -> dict[str, list[TrialResult]]:
+    """Every line of the ledger, by trial; not only the last one of each."""
+    found = collections.defaultdict(list)
+    for raw in (folder / LEDGER).read_bytes().splitlines():
+        result = parse(raw)[1]
+        found[result.trial].append(result)
+    return dict(found)
+
+
+def check_tracking(folder: Path, results: dict[str, list[TrialResult]], report: Report) -> None:
+    """In MLflow each trial has exactly one finished run, with as many evaluations; nothing is still running."""
+    import mlflow
+
+    client = mlflow.MlflowClient(f"sqlite:///{folder.parent / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("chaos")
+    runs = list(client.search_runs([experiment.experiment_id], "tags.kind != 'sweep'", max_results=10_000))
+    finished = collections.defaultdict(list)
+    for run in runs:
+        if run.info.status == "FINISHED":
+            finished[run.data.tags["trial"]].append(run)
+    running = [r for r in runs if r.info.status == "RUNNING"]
+    if running:
+        report.faults.append(f"{len(running)} runs are still running")
+    if finished.keys() != results.keys():
+        report.faults.append(f"{len(results.keys() - finished.keys())} trials have no finished run")
+    for trial, own in finished.items():
+        if len(own) != 1:
+            report.faults.append(f"trial {trial[:12]} has {len(own)} finished runs")
+        for run in own:
+            if run.data.metrics["evaluations"] != results[trial][-1].evaluations:
+                report.faults.append(f"run {run.info.run_id} shows {run.data.metrics['evaluations']} evaluations")
+
+
+def undisturbed_run(folder: Path) -> Path:
+    """The sweep in one process, without Ray; returns its directory."""
+    sweep = folder / "chaos.yaml"
+    sweep.write_text(SWEEP)
+    driver = Driver(sweep, folder / "local", {}, "--local")
+    driver.start()
+    if driver.process.wait() != 0:
+        raise RuntimeError(driver.log.read_text()[-4000:])
+    return folder / "local" / "chaos"
+
+
+def chaos(seed: int, folder: Path, expected: Path, patience: float = 3000.0) -> Report:
+    """Run the sweep of ``expected`` once more, under fire."""
+    report, begin = Report(seed), time.monotonic()
+    with ray_nodes(workers=2) as nodes:
+        output = folder / f"seed-{seed}"
+        driver = Driver(folder / "chaos.yaml", output, nodes.environment, "--address", nodes.address)
+        driver.start()
+        try:
+            disturb(nodes, driver, output / "chaos", report, patience)
+        finally:
+            if driver.ended() is None:
+                driver.process.kill()
+                driver.process.wait()
+    report.drivers, report.seconds = driver.starts, time.monotonic() - begin
+    if not report.faults:
+        check(expected, output / "chaos", report)
+    return report
+
+
+def main() -> int:
+    """Run, say how it went; 1 if something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seed", type=int, action="append", help="seed of the kills; may be repeated (0)")
+    parser.add_argument("--folder", type=Path, help="where to leave everything; by default a temporary folder")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the cluster ends with this process
+    folder = args.folder or Path(tempfile.mkdtemp(prefix="placewright-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"everything lies in {folder}", flush=True)
+    expected = undisturbed_run(folder)
+    wrong = False
+    for seed in args.seed or [0]:
+        report = chaos(seed, folder, expected)
+        print(json.dumps({**vars(report), "kills": dict(report.kills), "total": report.kills.total()}), flush=True)
+        wrong |= bool(report.faults)
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""MLflow's own pages on a finished sweep, in a real browser: what users of the tags and artifacts see."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from orchestration.driver import run_sweep
+from tests.orchestration.servers import MlflowServer, mlflow_server
+from tests.orchestration.sweeps_for_tests import small_sweep
+from tests.orchestration.test_driver import quiet
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
+PATIENCE = 90_000
+"""Milliseconds that a page may take on a busy machine."""
+OTHER = """
+sweep: other
+problems:
+  networks: {n4: {synthetic: {devices: 4}, seed: 0}}
+  graphs: {a: {synthetic: {tasks: 20}, seed: 0}}
+methods: [random]
+budget: 50
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """An output folder with a sweep of 12 trials, and another one that must not get in its way."""
+    folder = tmp_path_factory.mktemp("browser")
+    run_sweep(small_sweep(folder), local=True, output=folder / "out", console=quiet())
+    run_sweep(small_sweep(folder, OTHER), local=True, output=folder / "out", console=quiet())
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def server(home: Path, tmp_path_factory) -> Iterator[MlflowServer]:
+    with mlflow_server(f"sqlite:///{home / 'mlflow.db'}", tmp_path_factory.mktemp("server")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser) -> Iterator[object]:
+    context = browser.new_context(viewport={"width": 1500, "height": 1000})
+    context.set_default_timeout(PATIENCE)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def experiment(server) -> str:
+    return mlflow.MlflowClient(server.uri).get_experiment_by_name("small").experiment_id
+
+
+@pytest.fixture(scope="module")
+def runs(server, experiment) -> list[mlflow.entities.Run]:
+    return list(mlflow.MlflowClient(server.uri).search_runs([experiment]))
+
+
+def look(page, tmp_path: Path, name: str) -> None:
+    """A screenshot for people, kept with the test's files."""
+    page.screenshot(path=tmp_path / f"{name}.png")
+
+
+def open_table(page, server, experiment: str) -> None:
+    page.goto(f"{server.uri}/#/experiments/{experiment}/runs")
+    page.locator(".ag-row").first.wait_for()
+
+
+def expand(page) -> None:
+    """Show what lies under the sweep's run."""
+    page.locator(".ag-row [class*=expander]").first.click()
+    page.locator(".ag-row", has_text="seed 0").first.wait_for()
+
+
+def names(page) -> list[str]:
+    return sorted(a.inner_text() for a in page.locator(".ag-row a").all())
+
+
+def test_runs_are_grouped_under_their_sweep(page, server, experiment, tmp_path):
+    open_table(page, server, experiment)
+    assert names(page) == ["small"]
+    expand(page)
+    look(page, tmp_path, "grouped")
+    trials = [f"{method} {graph}@n4 seed {seed}" for method in ("heft", "local-search", "random") for graph in "ab" for seed in (0, 1)]
+    assert names(page) == sorted(["small", *trials])
+
+
+def test_runs_are_filtered_by_tags(page, server, experiment, tmp_path):
+    open_table(page, server, experiment)
+    box = page.get_by_placeholder(re.compile("metrics.rmse"))
+    box.fill("tags.method = 'local-search' and tags.graph = 'b'")
+    box.press("Enter")
+    page.get_by_text(re.compile(r"^3\s*matching runs")).wait_for()  # the sweep's own run and two seeds
+    expand(page)
+    look(page, tmp_path, "filtered")
+    assert names(page) == ["local-search b@n4 seed 0", "local-search b@n4 seed 1", "small"]
+
+
+def test_two_methods_are_compared(page, server, experiment, runs, tmp_path):
+    two = [r for r in runs if r.data.tags.get("graph") == "a" and r.data.tags["seed"] == "0" and r.data.tags["method"] != "heft"]
+    ids = json.dumps([r.info.run_id for r in two])
+    page.goto(f"{server.uri}/#/compare-runs?runs={ids}&experiments={json.dumps([experiment])}")
+    page.get_by_text("Comparing 2 Runs from 1 Experiment").wait_for()
+    page.get_by_text("best_makespan").first.wait_for()
+    look(page, tmp_path, "compared")
+    text = page.inner_text("body")
+    for run in two:
+        assert run.data.tags["mlflow.runName"] in text and f"{run.data.metrics['best_makespan']:.0f}"[:3] in text
+
+
+def test_a_timeline_is_opened(page, server, experiment, runs, tmp_path):
+    parent = next(r for r in runs if r.data.tags["kind"] == "sweep")
+    page.goto(f"{server.uri}/#/experiments/{experiment}/runs/{parent.info.run_id}/artifacts/placements/a-n4.timeline.html")
+    timeline = page.frame_locator("iframe").locator("body")
+    timeline.get_by_text("lower bound").first.wait_for()
+    page.wait_for_timeout(1000)
+    look(page, tmp_path, "timeline")
+    text = timeline.inner_text()
+    assert text.startswith("a@n4:") and "20 operations on 4 devices" in text
+    assert all(device in text for device in ("d0", "d1", "d2", "d3"))
+    assert timeline.locator("svg, canvas").count() > 0
