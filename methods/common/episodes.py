@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from envs.errors import InputError
 from envs.measurement import Measurements
 from envs.problem import Problem
-from methods.common.constraints import random_placements, units
+from envs.relocation import placement_in_force
+from methods.common.constraints import fit_memory, random_placements, units
 from methods.common.contract import Method, Proposal
 from methods.common.reinforce import Learner, LearningConfig, seeded_network, step_weights
 from methods.common.schedule import planned
@@ -43,6 +44,9 @@ class EpisodeConfig:
     """False searches with a loaded policy, one problem after another, and changes no weights."""
     greedy: bool = False
     """Take the most probable step instead of drawing one."""
+    start: Literal["random", "previous", "in-force"] = "random"
+    """First placement of a search: random; the best one found for the problem before with the same graph, devices that are gone replaced at
+    random (a network that changes; one problem after another); or the one that relocations are counted from."""
     reward: Literal["change", "best"] = "change"
     """Of a step: what it takes off the objective (section 4.1), or what it takes off the best so far, so that a detour costs nothing."""
     learning: LearningConfig = field(default_factory=LearningConfig)
@@ -152,6 +156,8 @@ class EpisodeMethod(Method):
         super().__init__(config, problems, seed)
         if config.batch < 1:
             raise InputError(f"setting 'batch' is {config.batch}; at least one episode runs at a time")
+        if config.start == "previous" and config.batch > 1:
+            raise InputError(f"setting 'start' is 'previous', so one problem is searched after another; set batch to 1, not {config.batch}")
         network_seed, step_seed = (self._stream(k) for k in range(2))
         self.network: nn.Module = seeded_network(self._build, network_seed)
         self.learner = Learner(self.network, config.learning)
@@ -160,6 +166,7 @@ class EpisodeMethod(Method):
         self.lanes: list[Episode] = []
         self._asked: list[Episode] = []
         self._queue: list[int] = []
+        self._found: dict[int, tuple[float, np.ndarray]] = {}
         self.begun = 0
 
     def _stream(self, k: int) -> np.random.SeedSequence:
@@ -188,7 +195,17 @@ class EpisodeMethod(Method):
 
     def _first(self, problem: int) -> np.ndarray:
         """Where an episode starts."""
-        return random_placements(self.problems[problem], 1, self.rng)[0]
+        here, start = self.problems[problem], self.config.start
+        if start == "in-force":
+            return placement_in_force(here)
+        drawn = random_placements(here, 1, self.rng)[0]
+        if start == "previous" and problem - 1 in self._found and self.problems[problem - 1].graph.content_hash == here.graph.content_hash:
+            index = {name: k for k, name in enumerate(here.network.names)}
+            names = self.problems[problem - 1].network.names
+            kept = np.array([index.get(names[d], -1) for d in self._found[problem - 1][1]])
+            usable = (kept >= 0) & here.feasible[np.arange(len(kept)), kept]
+            drawn = fit_memory(here, here.colocate(np.where(usable, kept, drawn))[None, :])[0]
+        return drawn
 
     def _movable(self, problem: int) -> bool:
         return bool((self.problems[problem].feasible.sum(axis=1) > 1).any())
@@ -205,6 +222,10 @@ class EpisodeMethod(Method):
     def update(self, results: Sequence[Measurements]) -> None:
         for episode, result in zip(self._asked, results, strict=True):
             episode.record(self.problems[episode.problem], result, self.config.reward == "best")
+            if self.config.start == "previous":
+                value = float(result.objective[0])
+                if value < self._found.get(episode.problem, (np.inf,))[0]:
+                    self._found[episode.problem] = (value, result.placements[0].copy())
         if self.lanes and all(e.over for e in self.lanes):
             if self.config.learn:
                 self._learn([e for e in self.lanes if e.steps > 0])
@@ -271,6 +292,7 @@ class EpisodeMethod(Method):
             "lanes": [e.state() for e in self.lanes],
             "queue": list(self._queue),
             "begun": self.begun,
+            "found": {str(k): {"value": value, "placement": placement} for k, (value, placement) in self._found.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -279,6 +301,7 @@ class EpisodeMethod(Method):
         self.learner.restore(state["learner"])
         self.lanes = [Episode.of_state(s) for s in state["lanes"]]
         self._queue, self.begun = list(state["queue"]), int(state["begun"])
+        self._found = {int(k): (float(f["value"]), np.array(f["placement"])) for k, f in state["found"].items()}
 
     def policy(self) -> dict[str, Any]:
         return {"network": {key: value.clone() for key, value in self.network.state_dict().items()}}
