@@ -24,13 +24,16 @@ DISCIPLINE_OPTIONS = ("strategy", "channels", "sharing", "synchronous")
 WORK_CONSERVING_OPTIONS = (*SIMULATOR_OPTIONS, *DISCIPLINE_OPTIONS, "samples", "inputs_everywhere")
 """Options of the kind ``work-conserving``, DOPPLER's simulator: `envs.simulators.work_conserving_evaluator.WorkConservingSimulator`'s."""
 HOST_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "dataflow": (*DISCIPLINE_OPTIONS, "devices", "measuring", "emulate_links", "check_results", "input_seed", "prepare_limit", "host"),
+    "dataflow": (
+        *DISCIPLINE_OPTIONS, "devices", "measuring", "emulate_links", "check_results", "input_seed", "prepare_limit", "cache", "host",
+    ),
     "openvino": (
-        "devices", "mode", "models", "measuring", "tolerance", "keep_compiled", "compile_limit", "memory_limit", "prepare_limit", "host",
+        "devices", "mode", "models", "measuring", "tolerance", "keep_compiled", "compile_limit", "memory_limit", "prepare_limit", "cache",
+        "host",
     ),
 }  # fmt: skip
 """Options of the kinds that measure for real on the machine that they run on: `envs.engine.host.Engine`'s and
-`envs.openvino_host.host.OpenVinoHost`'s."""
+`envs.openvino_host.host.OpenVinoHost`'s; ``cache: false`` measures a placement again that was measured before."""
 SIMULATORS: Mapping[str, tuple[str, ...]] = {"simulator": SIMULATOR_OPTIONS, "work-conserving": WORK_CONSERVING_OPTIONS}
 """Options of the kinds that simulate, which any process can."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {**SIMULATORS, **HOST_OPTIONS}
@@ -74,7 +77,7 @@ def _dataflow(options: Mapping[str, Any]) -> Evaluator:
     from envs.work_conserving import Discipline
     from methods.common.config import make_config
 
-    settings = {key: value for key, value in options.items() if key not in ("host", "measuring", *DISCIPLINE_OPTIONS)}
+    settings = {key: value for key, value in options.items() if key not in ("cache", "host", "measuring", *DISCIPLINE_OPTIONS)}
     devices = settings.get("devices")
     if not isinstance(devices, list | tuple) or not all(isinstance(d, str) for d in devices):
         raise InputError(f"evaluator 'dataflow' has devices {devices!r}; say what stands for the network's, as devices: [cpu:0, cpu:1]")
@@ -88,7 +91,7 @@ def _openvino(options: Mapping[str, Any]) -> Evaluator:
     from envs.openvino_host.host import HSDAG_PROTOCOL, OpenVinoHost
     from methods.common.config import make_config
 
-    settings = {key: value for key, value in options.items() if key not in ("host", "measuring")}
+    settings = {key: value for key, value in options.items() if key not in ("cache", "host", "measuring")}
     if "devices" not in settings:
         raise InputError("evaluator 'openvino' lacks devices; say what stands for the network's, as devices: {cpu: CPU, gpu: GPU.1}")
     measuring = {**dataclasses.asdict(HSDAG_PROTOCOL), **options.get("measuring", {})}

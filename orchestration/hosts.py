@@ -21,7 +21,8 @@ from envs.measurement import Measurements
 from envs.problem import Problem
 from orchestration.cache import Rows
 from orchestration.evaluators import HOST_OPTIONS, SIMULATORS, InfrastructureError, Request, build_evaluator
-from orchestration.service import Answer, Ask, Job, RewardService, ServiceError, failure
+from orchestration.service import Answer, Ask, Host, Job, RewardService, ServiceError, failure
+from orchestration.store import STORE, MeasurementStore
 from orchestration.trial import EvaluatorSpec, canonical
 
 INLINE_BYTES = 90_000
@@ -51,6 +52,7 @@ class SimulatorActor:
     def __init__(self) -> None:
         self.problems: OrderedDict[str, Problem] = OrderedDict()
         self.evaluators: dict[str, Any] = {}
+        self.token = 0
 
     def load(self, problem: Problem) -> None:
         """Keep a problem for later calls that name its hash."""
@@ -59,9 +61,19 @@ class SimulatorActor:
             self.problems.popitem(last=False)
 
     def measure(
-        self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool
+        self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool, token: int | None = None
     ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float, int] | str:
-        """Rows, start, finish, seconds, process; a sentence if the request cannot be served, "" for an unknown problem."""
+        """Rows, start, finish, seconds, process; a sentence if the request cannot be served, "" for an unknown problem.
+
+        A lease's ``token`` must not be older than the newest seen: what comes late from a lease that has ended is not measured,
+        because somebody else has the hardware.
+
+        Raises:
+            StaleLease: if it is.
+        """
+        if token is not None and token < self.token:
+            raise StaleLease(f"lease {token} has ended; lease {self.token} has this host")
+        self.token = self.token if token is None else token
         problem = self.problems.get(problem_hash)
         if problem is None:
             return ""
@@ -82,14 +94,15 @@ class SimulatorHost:
     slots = 2
     lease_seconds: float | None = None
 
-    def __init__(self, name: str, problems: dict[str, Any]) -> None:
+    def __init__(self, name: str, problems: dict[str, Any], **where: Any) -> None:
         self.name = name
         self.pid: int | None = None
         self._problems = problems
+        self._where = where or {"scheduling_strategy": "SPREAD"}
         self._start()
 
     def _start(self) -> None:
-        self._actor = actor(SimulatorActor, max_restarts=0, scheduling_strategy="SPREAD").remote()
+        self._actor = actor(SimulatorActor, max_restarts=0, **self._where).remote()
         self._sent: set[str] = set()
 
     async def restart(self) -> None:
@@ -98,14 +111,15 @@ class SimulatorHost:
         self._start()
 
     async def measure(self, job: Job, placements: np.ndarray, reference: Any, token: int) -> Answer:
-        """See `orchestration.service.Host`; a simulator needs no lease, so it does not look at the token."""
+        """See `orchestration.service.Host`; a simulator needs no lease, so its process does not see the token."""
         ask = job.ask
         for _ in range(2):
             if ask.problem_hash not in self._sent:
                 self._actor.load.remote(self._problems[ask.problem_hash])
                 self._sent.add(ask.problem_hash)
             data = placements if reference is None else reference
-            reply = await self._actor.measure.remote(ask.problem_hash, ask.evaluator, data, ask.seed, job.first, ask.trace)
+            lease = None if self.lease_seconds is None else token
+            reply = await self._actor.measure.remote(ask.problem_hash, ask.evaluator, data, ask.seed, job.first, ask.trace, lease)
             if reply != "":
                 break
             self._sent.discard(ask.problem_hash)
@@ -116,24 +130,52 @@ class SimulatorHost:
 
 
 class RealHost(SimulatorHost):
-    """The service's end of a process that measures on this machine: one measurement at a time, within a lease."""
+    """The service's end of a process that measures for real: one measurement at a time, within a lease.
+
+    At the end of a lease that was not kept, `restart` kills the process, and with it the child that measures (`envs.child_process`).
+    """
 
     slots = 1
     lease_seconds: float | None = 3600.0
     """Each placement has limits of its own inside; this is for a batch whose process no longer answers."""
 
 
+class StaleLease(RuntimeError):
+    """A request of a lease that has ended."""
+
+
+def real_hosts(key: str, problems: dict[str, Any]) -> list[Host]:
+    """The hosts that serve a key such as ``dataflow`` (this machine) or ``dataflow:cpu2``; none if there is no such machine.
+
+    A node serves ``dataflow:cpu2`` if it was started with that resource (``ray start --resources '{"dataflow:cpu2": 1}'``). A host
+    holds one unit of it while it lives, so Ray grants the hardware to one sweep at a time.
+    """
+    kind, _, name = key.partition(":")
+    if kind not in HOST_OPTIONS:
+        return []
+    if not name:
+        return [RealHost(key, problems, scheduling_strategy=on_node(ray.get_runtime_context().get_node_id()))]
+    count = int(ray.cluster_resources().get(key, 0))
+    return [RealHost(f"{key}-{i}", problems, resources={key: 1}) for i in range(count)]
+
+
+def offered() -> list[str]:
+    """Keys that real hosts would serve if asked."""
+    return [*HOST_OPTIONS, *(r for r in ray.cluster_resources() if r.partition(":")[0] in HOST_OPTIONS and ":" in r)]
+
+
 class ServiceActor:
     """The reward service in its own process, in front of a pool of simulators and, once asked for, real hosts."""
 
     def __init__(self, simulators: int, folder: Path | None = None) -> None:
-        self.service = RewardService()
+        self.service = RewardService(store=None if folder is None else MeasurementStore(folder / STORE))
         self.problems: dict[str, Any] = {}
-        self.simulators = simulators
+        self._simulators = simulators
         self._add_simulators("simulator")
 
     def _add_simulators(self, kind: str) -> None:
-        self.service.add_hosts(kind, [SimulatorHost(f"{kind}-{i}", self.problems) for i in range(self.simulators)])
+        """A pool for simulators of ``kind``; each kind has its own, so that the cache is used where that pays."""
+        self.service.add_hosts(kind, [SimulatorHost(f"{kind}-{i}", self.problems) for i in range(self._simulators)])
 
     async def register(self, problem: Problem) -> None:
         """Keep a problem, so that requests need only name its hash."""
@@ -146,8 +188,12 @@ class ServiceActor:
             return ""
         if ask.key in SIMULATORS and ask.key not in self.service.pools:
             self._add_simulators(ask.key)
-        if ask.key in HOST_OPTIONS and ask.key not in self.service.pools:
-            self.service.add_hosts(ask.key, [RealHost(ask.key, self.problems)])
+        elif ask.key not in self.service.pools:
+            hosts = real_hosts(ask.key, self.problems)
+            if not hosts:
+                known = dict.fromkeys([*sorted(self.service.pools), *offered()])
+                return f"no host serves {ask.key!r}; served are: {', '.join(known)}"
+            self.service.add_hosts(ask.key, hosts, always_cache=True)
         if ask.reference is not None:
             ask = replace(ask, reference=ask.reference[0], placements=await ask.reference[0])
         try:
@@ -194,6 +240,8 @@ class ServiceClient:
         local = build_evaluator(spec)
         self.protocol = local.protocol
         self.deterministic = local.deterministic
+        # A real measurement is as good for one seed as for another; it is only asked for again where the sweep says so.
+        self._shared = local.deterministic or (spec.kind in HOST_OPTIONS and bool(spec.options.get("cache", True)))
         self.queue_seconds = 0.0
         self._service, self._key, self._trial, self._priority = service, spec.key, trial, priority
         self._evaluator = canonical(spec.to_json())
@@ -234,7 +282,7 @@ class ServiceClient:
         if placements.nbytes > INLINE_BYTES:
             reference, placements = [ray.put(placements)], placements[:0]
         return Ask(
-            self._trial, self._key, self._evaluator, self.protocol, self.deterministic, r.problem.content_hash, placements,
+            self._trial, self._key, self._evaluator, self.protocol, self._shared, r.problem.content_hash, placements,
             r.seed, r.first, r.trace, self._priority, reference,
         )  # fmt: skip
 

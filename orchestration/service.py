@@ -20,6 +20,7 @@ import numpy as np
 from envs.measurement import Outcome
 from orchestration.cache import MeasurementTable, Rows, join
 from orchestration.queues import FairQueue
+from orchestration.store import MeasurementStore
 
 SPLIT_ROWS = 256
 """Fewest rows worth a host of their own: larger requests are spread over hosts, smaller ones share a batch up to so many."""
@@ -174,12 +175,15 @@ class Pool:
 class RewardService:
     """See the module's docstring. All methods run in one event loop."""
 
-    def __init__(self, *, max_faults: int = 3, cache_bytes: int = 256 << 20) -> None:
+    def __init__(self, *, max_faults: int = 3, cache_bytes: int = 256 << 20, store: MeasurementStore | None = None) -> None:
+        self.store = store
+        """Where pools that always cache keep their rows."""
         self.pools: dict[str, Pool] = {}
         self.table = MeasurementTable(cache_bytes)
         self.max_faults = max_faults
         self._pending: dict[int, asyncio.Future[Answer]] = {}
-        self._token = 0
+        # Above those of any service before this one, so that a host that outlived it refuses what that one asked for.
+        self._token = time.time_ns()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add_hosts(self, key: str, hosts: list[Host], *, always_cache: bool = False) -> None:
@@ -210,7 +214,8 @@ class RewardService:
     async def _through_cache(self, pool: Pool, ask: Ask) -> Answer:
         begin = time.perf_counter()
         with self.table.reading():
-            slots, new = self.table.slots((ask.problem_hash, ask.protocol), ask.placements)
+            slots, new = self.table.slots(context(ask), ask.placements)
+            new = self._from_store(pool, ask, slots, new)
             fresh = int(new.sum())
             others = (self._pending.get(s) for s in slots[~new & ~self.table.done(slots)].tolist())
             waits = {future for future in others if future is not None}  # a row twice in this request is nobody else's
@@ -225,6 +230,20 @@ class RewardService:
                 await asyncio.wait(waits)
             return Answer(self.table.read(slots), queue_seconds=queue, measuring_seconds=measuring)
 
+    def _from_store(self, pool: Pool, ask: Ask, slots: np.ndarray, new: np.ndarray) -> np.ndarray:
+        """Fill new slots with what an earlier run has measured; which are still to be measured, bool[B]."""
+        if self.store is None or not pool.always_cache or not new.any():
+            return new
+        known, rows = self.store.read(context(ask), ask.placements[new])
+        if rows is None:
+            return new
+        where = np.flatnonzero(new)[known]
+        for i, slot in enumerate(slots[where].tolist()):  # one by one: each has the fingerprint of what measured it
+            self.table.fill(np.array([slot]), one_row(rows, i))
+        left = new.copy()
+        left[where] = False
+        return left
+
     async def _fill(self, pool: Pool, ask: Ask, placements: np.ndarray, reference: Any, slots: np.ndarray) -> Answer:
         """Measure new rows into the table, while others may wait for them."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -237,7 +256,9 @@ class RewardService:
             return answer
         finally:
             self.table.fill(slots, rows)
-            self.table.retract((ask.problem_hash, ask.protocol), placements[rows.outcome == Outcome.INFRASTRUCTURE])
+            self.table.retract(context(ask), placements[rows.outcome == Outcome.INFRASTRUCTURE])
+            if self.store is not None and pool.always_cache:
+                self.store.write(context(ask), placements, rows)
             for slot in names:
                 del self._pending[slot]
             done.set_result(None)
@@ -348,6 +369,20 @@ class RewardService:
         """Keys with their queue lengths and hosts, for `placewright hosts` and the progress display."""
         keys = {key: {"queued": len(p.queue), "hosts": [s.statistics() for s in p.seats]} for key, p in self.pools.items()}
         return {"keys": keys, "cache": {"hits": self.table.hits, "misses": self.table.misses}}
+
+
+def context(ask: Ask) -> tuple[str, ...]:
+    """What a measurement depends on besides its placement: hosts of different keys are different machines."""
+    return ask.problem_hash, ask.protocol, ask.key
+
+
+def one_row(rows: Rows, i: int) -> Rows:
+    """Row ``i`` by itself."""
+    cut = slice(i, i + 1)
+    return Rows(
+        rows.outcome[cut], rows.seconds[cut], rows.objective[cut], rows.host,
+        None if rows.samples is None else rows.samples[cut], None if rows.notes is None else rows.notes[cut],
+    )  # fmt: skip
 
 
 def resolve(job: Job, answer: Answer, waited: float = 0.0) -> None:

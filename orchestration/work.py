@@ -128,7 +128,9 @@ class Work:
     def returned(self, back: Iterable[tuple[Job, Ended]]) -> None:
         """Take in what came back: record what ended, try again what was no fault of its own, let follow what can follow."""
         ended = [(job, e) for job, e in back if not (e.infrastructure and self._again(job))]
-        self._ledger.append((e.trial, e.status, e.infrastructure, e.line) for _, e in ended if e.status != "paused")
+        lines = [(e.trial, e.status, e.infrastructure, e.line) for _, e in ended if e.status != "paused"]
+        if lines:
+            self._ledger.append(lines)
         for job, e in ended:
             key = job.trial.content_hash
             self._retry.discard(key)
@@ -274,7 +276,8 @@ class Work:
             if len(waiting) == 1:  # else another search has it run, and this one asks again when it is back
                 self._ready.append(job)
         records, search.records = search.records, []
-        self._ledger.append((r.trial, r.status, False, line(t, r)) for t, r in records)
+        if records:
+            self._ledger.append([(r.trial, r.status, False, line(t, r)) for t, r in records])
         for trial, result in records:
             self._paused.pop(trial.content_hash, None)
             self._seen.add(trial.content_hash)

@@ -1,0 +1,78 @@
+"""The store of what was measured for real: it survives restarts and has one writer, the sweep's reward service. What is looked up
+in memory first is ``orchestration/cache.py``."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Hashable
+from pathlib import Path
+
+import numpy as np
+
+from envs.measurement import Outcome
+from orchestration.cache import Rows, join
+from orchestration.trial import canonical
+
+STORE = "measurements.sqlite"
+_TABLE = """CREATE TABLE IF NOT EXISTS measurements (
+    context TEXT, placement BLOB, outcome INTEGER, seconds REAL, objective REAL, host TEXT, samples BLOB, note TEXT,
+    PRIMARY KEY (context, placement)) WITHOUT ROWID"""
+
+
+class MeasurementStore:
+    """Rows by context (problem, protocol, key) and the exact bytes of the placement, in a SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # An actor's methods may run in different threads, one at a time.
+        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.execute(_TABLE)
+
+    def read(self, context: Hashable, placements: np.ndarray) -> tuple[np.ndarray, Rows | None]:
+        """Which of int16[B, V] placements are known, bool[B], and their rows in order (None if none is)."""
+        name, found, parts = canonical(context), np.zeros(len(placements), dtype=bool), []
+        for i, placement in enumerate(placements):
+            row = self._connection.execute(
+                "SELECT outcome, seconds, objective, host, samples, note FROM measurements WHERE context = ? AND placement = ?",
+                (name, placement.tobytes()),
+            ).fetchone()
+            if row is not None:
+                found[i] = True
+                outcome, seconds, objective, host, samples, note = row
+                parts.append(
+                    Rows(
+                        np.array([outcome], dtype=np.int8), np.array([np.nan if seconds is None else seconds]),
+                        np.array([np.inf if objective is None else objective]), host,
+                        None if samples is None else (np.frombuffer(samples),), None if note is None else (note,),
+                    )
+                )  # fmt: skip
+        return found, join(parts) if parts else None
+
+    def write(self, context: Hashable, placements: np.ndarray, rows: Rows) -> None:
+        """Keep rows; those of which nothing is known are left out."""
+        name = canonical(context)
+        values = [
+            (
+                name, placement.tobytes(), int(rows.outcome[i]), _finite(rows.seconds[i]), _finite(rows.objective[i]), rows.host,
+                None if rows.samples is None else np.ascontiguousarray(rows.samples[i], dtype=np.float64).tobytes(),
+                None if rows.notes is None else rows.notes[i],
+            )
+            for i, placement in enumerate(placements)
+            if rows.outcome[i] != Outcome.INFRASTRUCTURE
+        ]  # fmt: skip
+        self._connection.execute("BEGIN")
+        self._connection.executemany("INSERT OR REPLACE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        self._connection.execute("COMMIT")
+
+    def __len__(self) -> int:
+        return int(self._connection.execute("SELECT COUNT(*) FROM measurements").fetchone()[0])
+
+    def close(self) -> None:
+        """Let another open it."""
+        self._connection.close()
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
