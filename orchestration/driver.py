@@ -19,6 +19,7 @@ from orchestration.cluster import Backend, LocalBackend, RayBackend
 from orchestration.evaluators import in_worker
 from orchestration.ledger import LEDGER, Ledger
 from orchestration.progress import Display
+from orchestration.status import SEARCHES
 from orchestration.tracking import TrackingSpec, check_uri, default_uri, source_tags
 from orchestration.trial import canonical
 from orchestration.work import Work
@@ -31,8 +32,6 @@ HOME = Path(".placewright")
 """Where sweeps leave their directories, if nothing else is said."""
 MOST_SAID = 5
 """Failures that are told while the sweep runs; `placewright status` lists all."""
-SEARCHES = "searches.json"
-"""The record of all searches, in the sweep's directory: sampler, pruner, every configuration, the winner."""
 DRAIN_SECONDS = 600.0
 """How long the end of a sweep waits for a tracking server that is down."""
 

@@ -1,9 +1,12 @@
-"""How far a sweep has come, from its definition and its ledger. Nothing is run or changed here."""
+"""How far a sweep has come and how its hosts are, from its definition and its directory; and how to stop it. Nothing is run here."""
 
 from __future__ import annotations
 
 import fcntl
 import json
+import os
+import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envs.errors import InputError
 from orchestration.checkpoint import safe_name
 from orchestration.ledger import LEDGER, LOCK, entries, trial_folder
 from orchestration.runner import CHECKPOINT
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from orchestration.definition.sweep import Sweep
 
 HOSTS = "hosts.json"
+"""How the reward service's hosts are, in the sweep's directory."""
+SEARCHES = "searches.json"
+"""The record of all searches: sampler, pruner, every configuration, the winner."""
 STATES = ("finished", "pruned", "failed", "started", "waiting")
 """A trial is ``started`` if it left a checkpoint to go on from."""
 
@@ -51,22 +58,53 @@ class SweepStatus:
 
 
 def sweep_status(sweep: Sweep, output: Path) -> SweepStatus:
-    """The status of ``sweep`` in the output folder; a sweep that never ran is all waiting."""
+    """The status of ``sweep`` in the output folder; a sweep that never ran is all waiting.
+
+    Of searches, and of what waits for them, it counts what has ended and, as waiting, the most that may still come.
+    """
     folder = output / safe_name(sweep.name)
     ended = {r.trial: (t, r) for t, r in entries(folder)} if (folder / LEDGER).exists() else {}
-    stages: dict[str, Counter[str]] = {}
+    expansion = sweep.expansion()
+    stages: dict[str, Counter[str]] = {s.name: Counter() for s in sweep.stages}
+    plain = {t.content_hash: t for t in expansion.trials}
+    for key, trial in plain.items():
+        if key not in ended:
+            stages[trial.stage]["started" if (trial_folder(folder, key) / CHECKPOINT).exists() else "waiting"] += 1
+    searched: Counter[str] = Counter(t.stage for t in expansion.waiting)
+    for spec in (*expansion.searches, *expansion.waiting_searches):
+        searched[spec.stage] += spec.settings.configurations * len(spec.templates)
     failures = []
-    for trial in sweep.expand():
-        key = trial.content_hash
-        if key in ended:
-            state, result = ended[key][1].status, ended[key][1]
-            if state == "failed":
-                last = (result.traceback or "").strip().splitlines()[-1:] or ["unknown"]
-                failures.append((key, f"{trial.label} on {trial.problem_label}, seed {trial.seed}", last[0]))
-        else:
-            state = "started" if (trial_folder(folder, key) / CHECKPOINT).exists() else "waiting"
-        stages.setdefault(trial.stage, Counter())[state] += 1
+    for key, (trial, result) in ended.items():
+        if key not in plain and trial.stage not in searched:
+            continue  # of an earlier definition of this sweep
+        stages[trial.stage][result.status] += 1
+        if result.status == "failed":
+            last = (result.traceback or "").strip().splitlines()[-1:] or ["unknown"]
+            failures.append((key, f"{trial.label} on {trial.problem_label}, seed {trial.seed}", last[0]))
+    over = (folder / SEARCHES).exists() and not is_active(folder)
+    for stage, most in searched.items():
+        stages[stage]["waiting"] += 0 if over else max(0, most - sum(stages[stage].values()))
     return SweepStatus(sweep.name, is_active(folder), {k: dict(v) for k, v in stages.items()}, tuple(failures))
+
+
+def cancel(folder: Path, timeout: float) -> bool:
+    """Ask the driver of a sweep to stop, as Ctrl-C does; whether it did so within ``timeout`` seconds.
+
+    Raises:
+        InputError: if no driver runs it, or one on another machine.
+    """
+    if not is_active(folder):
+        raise InputError(f"no driver is running the sweep in {folder}; placewright status shows how far it came")
+    owner = json.loads((folder / LOCK).read_text(encoding="utf-8") or "{}")
+    if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
+        raise InputError(f"the sweep in {folder} is run by process {owner.get('pid')} of {owner.get('host')!r}; cancel it there")
+    os.kill(owner["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    while is_active(folder):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def write_statistics(folder: Path, statistics: Mapping[str, Any]) -> None:
@@ -99,3 +137,22 @@ def is_active(folder: Path) -> bool:
         except OSError:
             return True
     return False
+
+
+def hosts_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """For the terminal."""
+    if not found:
+        return "no sweep is running that asks a reward service"
+    lines = []
+    for sweep, statistics in found.items():
+        age = time.time() - statistics["at"]
+        cache = statistics["cache"]
+        seen = f"{age:.0f} s ago" if statistics["active"] else "ended"
+        lines.append(f"{sweep} ({seen}; {cache['hits']:,} rows from the cache)")
+        for key, pool in statistics["keys"].items():
+            lines.append(f"  {key}: {pool['queued']} requests queued")
+            for h in pool["hosts"]:
+                state = "quarantined" if h["quarantined"] else "busy" if h["running"] else "idle"
+                done = f"{h['measurements']:,} measured, {h['faults']} faults"
+                lines.append(f"    {h['name']:16} {state:11} {100 * h['utilisation']:3.0f}% used, {done}")
+    return "\n".join(lines)

@@ -10,6 +10,12 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     """Declare the command."""
     parser = subparsers.add_parser("run", help="run a sweep; run it again to go on where it stopped")
+    add_run_arguments(parser)
+    parser.add_argument("--fresh", action="store_true", help="run everything anew, even trials that are finished")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is said about a run: of which sweep, where, tracked where."""
     parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep definition")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -18,11 +24,15 @@ def add_parser(subparsers: Any) -> None:
     where.add_argument("--local", action="store_true", help="run the trials one after another in this process, without Ray")
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server; by default a SQLite file in the output folder")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the ledger, checkpoints and reports")
-    parser.add_argument("--fresh", action="store_true", help="run everything anew, even trials that are finished")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the sweep; 1 if trials failed."""
+    return finish(args, fresh=args.fresh)
+
+
+def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool = False) -> int:
+    """Check the sweep, print its plan and run it; 1 if trials failed."""
     from orchestration.definition.sweep import load_sweep
     from orchestration.driver import HOME, run_sweep
     from orchestration.plan import Rates, make_plan, render
@@ -30,5 +40,8 @@ def run(args: argparse.Namespace) -> int:
     sweep = load_sweep(args.sweep)
     sweep.check_problems()
     print(render(make_plan(sweep, Rates.from_runs(args.output or HOME))), flush=True)
-    result = run_sweep(sweep, address=args.address, tracking_uri=args.tracking_uri, local=args.local, fresh=args.fresh, output=args.output)
+    result = run_sweep(
+        sweep, address=args.address, tracking_uri=args.tracking_uri, local=args.local, fresh=fresh, retry_failed=retry_failed,
+        output=args.output,
+    )  # fmt: skip
     return 1 if result.failed else 0

@@ -1,0 +1,27 @@
+"""``placewright replay``: measure a recorded placement again and say whether it agrees."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("replay", help="measure a recorded placement again and say whether it agrees")
+    parser.add_argument("run", metavar="RUN", help="a trial's hash (its beginning will do) or the id of its MLflow run")
+    parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")
+    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server, if RUN is an id there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a line a problem; 1 if one disagrees."""
+    from orchestration.replay import find_run, replay
+
+    trial, result = find_run(args.run, args.output, args.tracking_uri)
+    print(f"{trial.label} on {trial.problem_label}, seed {trial.seed}, stage {trial.stage} ({trial.evaluator.key})")
+    made = replay(trial, result)
+    for one in made:
+        print(one.text())
+    return 0 if all(one.agrees for one in made) else 1
