@@ -14,6 +14,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("sweep", metavar="SWEEP", help="its name, its folder or its YAML file")
     parser.add_argument("--format", choices=("table", "json", "csv", "latex", "markdown"), default="table", help="table (default), json, …")
     parser.add_argument("--baseline", metavar="METHOD", help="what the others are tested against; by default the leader")
+    parser.add_argument("--study", action="store_true", help="only the tables that the definition's 'report' section asks for")
     parser.add_argument("--runs", action="store_true", help="one line of CSV a run instead of a summary")
     parser.add_argument("--no-times", action="store_true", help="leave out wall times: equal studies then print equal bytes")
     parser.add_argument("--write", action="store_true", help="also write tables, plots and best placements into the sweep's folder")
@@ -22,6 +23,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the report."""
+    from envs.errors import InputError
     from orchestration.report import tables
     from orchestration.report.comparison import compare
     from orchestration.report.finish import finish_sweep
@@ -31,12 +33,19 @@ def run(args: argparse.Namespace) -> None:
     folder = sweep_folder(args.sweep, args.home)
     record = load_sweep_record(folder)
     comparison = compare(record.collection, args.baseline or record.known_baseline)
+    study = _study(record, args) if not args.runs else ""
+    if args.study:
+        if not study:
+            raise InputError(f"{args.sweep} asks for no tables in its 'report' section; give its YAML file, or leave out --study")
+        print(study, end="")
+        return
     if args.runs:
         print(delimited(tables.runs_table(comparison)), end="")
     else:
         print(
             tables.render(comparison, args.format, record.name, times=not args.no_times, width=_width(), colour=sys.stdout.isatty()), end=""
         )
+        print(study, end="")
     notes = record.notes
     if args.write:
         finished = finish_sweep(folder)
@@ -44,6 +53,19 @@ def run(args: argparse.Namespace) -> None:
         print(f"{len(finished.files)} files written to {folder}", file=sys.stderr)
     for note in notes:
         print(f"placewright: {note}", file=sys.stderr)
+
+
+def _study(record: Any, args: argparse.Namespace) -> str:
+    """The tables of the definition's ``report`` section, in the format asked for; JSON and CSV hold the leaderboard alone."""
+    from orchestration.report import formats
+    from orchestration.report.load import report_section
+    from orchestration.report.study import study_tables
+
+    dress = {"table": formats.terminal, "markdown": formats.markdown, "latex": formats.latex}.get(args.format)
+    if dress is None:
+        return ""
+    tables = study_tables(record, report_section(Path(args.sweep), record.folder))
+    return dress(tables) if tables else ""
 
 
 def _width() -> int | None:

@@ -123,6 +123,21 @@ def _specs(ended: Iterable[tuple[Trial, TrialResult]]) -> dict[str, ProblemSpec]
     return {p.problem_hash: spec for t, r in ended for spec, p in zip(t.problems, r.problems, strict=False) if p.problem_hash}
 
 
+def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
+    """The ``report`` section of a sweep given by its YAML file, fragments included; by name or folder that of the definition as it ran."""
+    if sweep.suffix not in (".yaml", ".yml"):
+        return _report_section(folder)
+    from orchestration.definition.issues import Issues
+    from orchestration.definition.source import read_source
+
+    issues = Issues()
+    source = read_source(sweep, issues)
+    if source is None or issues.found:
+        raise InputError(f"cannot read sweep {sweep}; see `placewright validate {sweep}`")
+    section = source.node.plain().get("report")
+    return section if isinstance(section, dict) else {}
+
+
 def _report_section(folder: Path) -> dict[str, Any]:
     """The ``report`` section of the definition as it was run."""
     import yaml

@@ -1,0 +1,276 @@
+"""Tables in a paper's shape, beside the paper's numbers: what a sweep's ``report: {tables: […]}`` asks for. No formatting of text here.
+
+Each entry names a ``shape`` and may narrow it to ``stages`` and ``methods``; ``paper`` gives the paper's numbers by row, ``note`` a
+sentence. Ratios are schedule length ratios (GiPH section 5) of the best placement found, simulated without noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from envs.bounds import slr_denominator
+from envs.errors import InputError, nearest
+from envs.problem import Problem
+from envs.relocation import relocation_seconds
+from envs.simulators.evaluator import Simulator
+from orchestration.report.formats import Table
+from orchestration.report.load import SweepRecord
+from orchestration.report.runs import Run
+
+KEYS = ("shape", "title", "stages", "methods", "baseline", "bins", "paper", "note")
+EQUAL = 1e-9
+"""Relative difference below which two makespans are equal."""
+STEPS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Where search curves are read, in steps for each task."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One run on one problem."""
+
+    run: Run
+    problem: Problem
+    value: float
+    """SLR of the best placement without noise; the objective (joules) where it is not a makespan; +inf without a placement."""
+
+
+class Study:
+    """The runs that one table is about.
+
+    Args:
+        record: the sweep.
+        entry: the table asked for.
+
+    Raises:
+        InputError: for unknown keys, shapes, stages or methods.
+    """
+
+    def __init__(self, record: SweepRecord, entry: Mapping[str, Any]) -> None:
+        unknown = next((key for key in entry if key not in KEYS), None)
+        if unknown is not None:
+            raise InputError(f"unknown key {unknown!r} of a table in 'report'{nearest(unknown, KEYS)}")
+        if entry.get("shape") not in SHAPES:
+            raise InputError(f"unknown shape {entry.get('shape')!r} of a table in 'report'{nearest(str(entry.get('shape')), SHAPES)}")
+        self.record, self.entry = record, entry
+        self.paper: Mapping[str, Any] = entry.get("paper") or {}
+        stages, methods = entry.get("stages"), entry.get("methods")
+        runs = [r for r in record.collection.runs if (not stages or r.stage in stages) and (not methods or r.method in methods)]
+        infos = {p.key: p for p in record.collection.problems}
+        loaded: dict[str, Problem] = {}
+        self.scores: list[Score] = []
+        known: dict[tuple[str, Any], float] = {}
+        for run in runs:
+            info = infos[run.problem]
+            if info.problem_hash not in loaded:
+                loaded[info.problem_hash] = record.specs[info.problem_hash].load()
+            problem = loaded[info.problem_hash]
+            key = (info.problem_hash, run.placement)
+            if key not in known:
+                known[key] = _value(problem, run)
+            self.scores.append(Score(run, problem, known[key]))
+        self.methods = list(methods or dict.fromkeys(s.run.method for s in self.scores))
+        self.methods = [m for m in self.methods if any(s.run.method == m for s in self.scores)]
+
+    @cached_property
+    def tables(self) -> dict[str, dict[str, dict[int, list[float]]]]:
+        """Scores by method, problem (content hash) and seed."""
+        found: dict[str, dict[str, dict[int, list[float]]]] = {}
+        for s in self.scores:
+            found.setdefault(s.run.method, {}).setdefault(s.problem.content_hash, {}).setdefault(s.run.seed, []).append(s.value)
+        return found
+
+    def of(self, method: str) -> list[Score]:
+        """Its runs."""
+        return [s for s in self.scores if s.run.method == method]
+
+    def compared(self, method: str, other: str) -> tuple[float, float, float] | None:
+        """Shares of runs of ``method`` that are better than, equal to and worse than ``other`` on the same problem (and seed, if shared)."""
+        outcomes = []
+        reference = self.tables.get(other, {})
+        for key, seeds in self.tables.get(method, {}).items():
+            against = reference.get(key, {})
+            for seed, values in seeds.items():
+                theirs = against.get(seed) or [v for vs in against.values() for v in vs]
+                outcomes += [_sign(a, float(np.mean(theirs))) for a in values if theirs]
+        if not outcomes:
+            return None
+        signs = np.array(outcomes)
+        return float(np.mean(signs < 0)), float(np.mean(signs == 0)), float(np.mean(signs > 0))
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *notes: str) -> Table:
+        """With the entry's title and note, and a column of the paper's where it gives numbers by row."""
+        simple = self.paper and not any(isinstance(v, Mapping) for v in self.paper.values())
+        if simple:
+            columns = [*columns, "paper"]
+            rows = [[*row, str(self.paper.get(row[0], "–"))] for row in rows]
+        given = self.entry.get("note")
+        title = str(self.entry.get("title") or self.entry["shape"])
+        return Table(title, tuple(columns), tuple(tuple(r) for r in rows), (*notes, *([str(given)] if given else [])))
+
+
+def _value(problem: Problem, run: Run) -> float:
+    if run.placement is None:
+        return math.inf
+    m = Simulator().evaluate(problem, np.array([run.placement], dtype=np.int16))
+    return float(m.objective[0]) / (slr_denominator(problem) if problem.objective == "makespan" else 1.0)
+
+
+def _sign(a: float, b: float) -> int:
+    return 0 if abs(a - b) <= EQUAL * abs(b) else -1 if a < b else 1
+
+
+def _mean(values: Sequence[float]) -> str:
+    array = np.array(values, dtype=np.float64)
+    if not array.size:
+        return "–"
+    error = f" ± {array.std(ddof=1) / math.sqrt(array.size):.3f}" if array.size > 1 else ""
+    return f"{array.mean():.3f}{error}"
+
+
+def _shares(shares: tuple[float, float, float] | None) -> str:
+    return "–" if shares is None else " / ".join(f"{100 * s:.1f}" for s in shares)
+
+
+def _final(study: Study) -> Table:
+    """Mean of the best placements, against the baseline and against what a random placement is on average."""
+    from methods.common.constraints import random_placements
+
+    baseline = str(study.entry.get("baseline") or study.record.known_baseline or "heft")
+    average: dict[str, float] = {}
+    for s in study.scores:
+        key = s.problem.content_hash
+        if key not in average:
+            drawn = random_placements(s.problem, 2 * s.problem.n_nodes, np.random.default_rng(0))
+            objective = Simulator().evaluate(s.problem, drawn).objective
+            average[key] = float(objective.mean()) / (slr_denominator(s.problem) if s.problem.objective == "makespan" else 1.0)
+    rows = []
+    for method in study.methods:
+        scores = study.of(method)
+        values = [s.value for s in scores]
+        below = 1 - float(np.mean(values)) / float(np.mean([average[s.problem.content_hash] for s in scores]))
+        shares = study.compared(method, baseline) if method != baseline else None
+        seeds = len({s.run.seed for s in scores})
+        rows.append([method, f"{len(study.tables[method])}", f"{seeds}", _mean(values), _shares(shares), f"{100 * below:.1f} %"])
+    kind = "SLR" if all(s.problem.objective == "makespan" for s in study.scores) else "objective"
+    columns = ["method", "cases", "seeds", f"{kind} ± standard error", f"% better / equal / worse than {baseline}", "below mean random"]
+    return study.table(columns, rows, "Best placement of each search, simulated without noise.")
+
+
+def _by_step(study: Study) -> Table:
+    """Mean best SLR so far against steps of the search, in steps a task; curves are as measured, noise included."""
+    rows = []
+    for method in study.methods:
+        columns: list[list[float]] = [[] for _ in STEPS]
+        for s in study.of(method):
+            unit = slr_denominator(s.problem) if s.problem.objective == "makespan" else 1.0
+            at = np.array([p.evaluations for p in s.run.curve])
+            best = np.array([p.best for p in s.run.curve])
+            for column, step in zip(columns, STEPS, strict=True):
+                reached = np.flatnonzero(at <= max(1.0, step * s.problem.n_nodes))
+                if reached.size:
+                    column.append(float(best[reached[-1]]) / unit)
+        rows.append([method, *(f"{np.mean(c):.3f}" if c else "–" for c in columns)])
+    return study.table(["method", *(f"{s:g} |V|" for s in STEPS)], rows, "Best so far against placements evaluated, as measured.")
+
+
+def _by_depth(study: Study) -> Table:
+    """Mean SLR by the number of tasks on the longest path."""
+    depth = {s.problem.content_hash: _depth(s.problem) for s in study.scores}
+    bins = int(study.entry.get("bins") or 6)
+    edges = np.unique(np.quantile(list(depth.values()), np.linspace(0, 1, bins + 1)).round().astype(int))
+    bounds = list(zip(edges[:-1], [*(edges[1:-1] - 1), edges[-1]], strict=True))
+    rows = []
+    for method in study.methods:
+        scores = study.of(method)
+        cells = [[s.value for s in scores if low <= depth[s.problem.content_hash] <= high] for low, high in bounds]
+        rows.append([method, *(f"{np.mean(c):.3f} ({np.std(c):.3f})" if c else "–" for c in cells)])
+    return study.table(["method", *(f"{a}–{b}" for a, b in bounds)], rows, "SLR (standard deviation) by the depth of the graph, in tasks.")
+
+
+def _depth(problem: Problem) -> int:
+    graph = problem.graph
+    level = np.ones(graph.n_nodes, dtype=np.int64)
+    pointer, ids = graph.in_edges
+    for v in graph.topological_order:
+        parents = graph.edges[ids[pointer[v] : pointer[v + 1]], 0]
+        level[v] = 1 + (level[parents].max() if parents.size else 0)
+    return int(level.max())
+
+
+def _by_network(study: Study) -> Table:
+    """Mean SLR over graphs for every network, in the order of the sweep's names."""
+    names = sorted({s.problem.network.name for s in study.scores}, key=_natural)
+    rows = []
+    for method in study.methods:
+        scores = study.of(method)
+        cells = [[s.value for s in scores if s.problem.network.name == n] for n in names]
+        rows.append([method, *(f"{np.mean(c):.3f}" if c else "–" for c in cells)])
+    return study.table(["method", *(n.rpartition("/")[2] for n in names)], rows, "SLR averaged over graphs, by network.")
+
+
+def _natural(name: str) -> tuple[Any, ...]:
+    import re
+
+    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name))
+
+
+def _pairwise(study: Study) -> Table:
+    """Every method against every other: % of cases better / equal / worse."""
+    rows = []
+    for method in study.methods:
+        theirs = study.paper.get(method) or {}
+        rows.append([method, *("" if o == method else _shares(study.compared(method, o)) for o in study.methods)])
+        if theirs:
+            quoted = [" / ".join(f"{x:g}" for x in theirs[o]) if o in theirs else "" for o in study.methods]
+            rows.append([f"  paper's {method}", *quoted])
+    return study.table(["row against column", *study.methods], rows, "% of cases in which the row's SLR is better / equal / worse.")
+
+
+def _training(study: Study) -> Table:
+    """Mean SLR against episodes of training, from methods whose labels end in ``/episodes=N``."""
+    split = {m: m.rpartition("/episodes=") for m in study.methods}
+    counts = sorted({int(tail) for _, mark, tail in split.values() if mark})
+    rows = []
+    for name in dict.fromkeys(head for head, mark, _ in split.values() if mark):
+        cells = [[s.value for s in study.of(f"{name}/episodes={n}")] for n in counts]
+        rows.append([name, *(f"{np.mean(c):.3f}" if c else "–" for c in cells)])
+    return study.table(["method", *map(str, counts)], rows, "SLR on the evaluation cases after that many episodes of training.")
+
+
+def _distribution(study: Study) -> Table:
+    """Quantiles of the SLR over cases."""
+    quantiles = (0.1, 0.25, 0.5, 0.75, 0.9)
+    rows = []
+    for method in study.methods:
+        values = [s.value for s in study.of(method)]
+        rows.append([method, _mean(values), *(f"{q:.3f}" for q in np.quantile(values, quantiles))])
+    return study.table(["method", "mean", *(f"{100 * q:g} %" for q in quantiles)], rows, "Quantiles over cases.")
+
+
+def _relocation(study: Study) -> Table:
+    """What the placements found cost to move to, and what they reach, by stage (a frequency of the pipeline each)."""
+    rows = []
+    for stage in dict.fromkeys(s.run.stage for s in study.scores):
+        for method in study.methods:
+            scores = [s for s in study.of(method) if s.run.stage == stage and s.run.placement is not None]
+            if scores:
+                cost = [float(relocation_seconds(s.problem, np.array([s.run.placement]))[0]) for s in scores]
+                rows.append([stage, method, _mean(cost), _mean([s.value for s in scores])])
+    return study.table(["stage", "method", "relocation, s", "SLR"], rows, "Cost of moving from the placement in force, and what it brings.")
+
+
+SHAPES: Mapping[str, Callable[[Study], Table]] = {
+    "final": _final, "by-step": _by_step, "by-depth": _by_depth, "by-network": _by_network, "pairwise": _pairwise,
+    "by-training": _training, "distribution": _distribution, "relocation": _relocation,
+}  # fmt: skip
+
+
+def study_tables(record: SweepRecord, section: Mapping[str, Any]) -> list[Table]:
+    """The tables that a sweep's ``report`` section asks for; none without ``tables``."""
+    return [SHAPES[study.entry["shape"]](study) for study in (Study(record, entry) for entry in section.get("tables") or ())]
