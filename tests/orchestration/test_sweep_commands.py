@@ -1,0 +1,158 @@
+"""What one does to a sweep besides running it: status, cancel, retry, hosts, replay."""
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from envs.errors import InputError
+from orchestration import status
+from orchestration.cli.main import main
+from orchestration.ledger import Ledger, entries, line
+from orchestration.replay import find_run, replay
+from orchestration.runner import run_trial
+from orchestration.status import cancel, is_active, read_statistics, sweep_status, write_statistics
+from orchestration.worker import execute
+from tests.orchestration.sweeps_for_tests import small_sweep, trial
+
+SEARCHING = """
+sweep: small
+problems:
+  networks: {n4: {synthetic: {devices: 4}, seed: 0}}
+  graphs: {a: {synthetic: {tasks: 12}, seed: 0}}
+methods: [random, local-search]
+budget: 100
+stages:
+  plain: {kind: search, methods: [random], seeds: 0..4}
+  tune: {kind: search, methods: [local-search], seeds: [0, 1], search: {space: {batch: {int: [2, 9]}}, configurations: 10, sampler: random}}
+  final: {kind: search, config_from: tune}
+"""
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """A folder in which two of the sweep's trials ended, one of them badly."""
+    sweep = small_sweep(tmp_path, SEARCHING)
+    good, bad = sweep.expand()[:2]
+    folder = tmp_path / "out" / "small"
+    with Ledger(folder) as ledger:
+        ended = execute(_job(good), str(folder), "small", lambda *_: None)
+        ledger.append([(ended.trial, ended.status, False, ended.line)])
+        failed = dataclasses.replace(run_trial(bad, _simulator()), status="failed", traceback="Traceback\nZeroDivisionError: own fault\n")
+        ledger.append([(failed.trial, "failed", False, line(bad, failed))])
+    return sweep, tmp_path / "out", good
+
+
+def _job(trial):
+    from orchestration.trial import Job
+
+    return Job(trial)
+
+
+def _simulator(noise=0.0):
+    from envs.simulators.evaluator import Simulator
+
+    return Simulator(noise=noise)
+
+
+def test_status_counts_searches_by_the_most_they_may_run(ran):
+    sweep, output, _ = ran
+    found = sweep_status(sweep, output)
+    assert found.stages == {"plain": {"finished": 1, "failed": 1, "waiting": 3}, "tune": {"waiting": 20}, "final": {"waiting": 1}}
+    assert not found.active and "own fault" in found.text()
+
+
+def test_replay_measures_the_recorded_placement_again(ran, capsys):
+    _, output, good = ran
+    found, result = find_run(good.content_hash[:9], output)
+    assert found == good
+    (one,) = replay(found, result)
+    assert one.agrees and one.tolerance == 0 and one.measured == result.problems[0].objective
+    assert main(["replay", good.content_hash, "--output", str(output)]) == 0
+    assert "agrees exactly" in capsys.readouterr().out
+    wrong = dataclasses.replace(result, problems=(dataclasses.replace(result.problems[0], objective=result.problems[0].objective * 1.01),))
+    assert not replay(found, wrong)[0].agrees
+    other = dataclasses.replace(result, problems=(dataclasses.replace(result.problems[0], problem_hash="0" * 64),))
+    with pytest.raises(InputError, match="is not what it was"):
+        replay(found, other)
+    for name, sentence in (("abc", "too short"), ("f" * 20, "no trial and no MLflow run")):
+        with pytest.raises(InputError, match=sentence):
+            find_run(name, output)
+
+
+def test_noise_is_replayed_too():
+    from orchestration.trial import EvaluatorSpec
+
+    noisy = trial("random", 150, evaluator=EvaluatorSpec("simulator", {"noise": 0.3}))
+    assert replay(noisy, run_trial(noisy, _simulator(0.3)))[0].agrees
+
+
+def test_cancel_asks_the_driver_that_holds_the_sweep(tmp_path):
+    folder = tmp_path / "out"
+    with pytest.raises(InputError, match="no driver is running"):
+        cancel(folder, 1)
+    code = (
+        "import signal, sys, time; from pathlib import Path; from orchestration.ledger import Ledger\n"
+        f"with Ledger(Path({str(folder)!r})):\n    print('there', flush=True)\n    time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "there\n"
+    assert is_active(folder)
+    with pytest.raises(InputError, match="another run is writing"):
+        Ledger(folder)
+    assert json.loads((folder / "ledger.lock").read_text())["pid"] == process.pid, "a second driver leaves the lock's owner in peace"
+    assert cancel(folder, 30)
+    assert process.wait(10) == -signal.SIGTERM and not is_active(folder)
+    process.stdout.close()
+
+
+def test_hosts_are_shown_as_they_were_last_seen(tmp_path, capsys):
+    host = {
+        "name": "dataflow-0", "pid": 7, "running": 1, "measurements": 1200, "faults": 2, "quarantined": False, "utilisation": 0.5,
+    }  # fmt: skip
+    (tmp_path / "small").mkdir()
+    write_statistics(tmp_path / "small", {"keys": {"dataflow": {"queued": 3, "hosts": [host]}}, "cache": {"hits": 9, "misses": 1}})
+    assert read_statistics(tmp_path)["small"]["at"] == pytest.approx(time.time(), abs=5)
+    assert main(["hosts", "--output", str(tmp_path)]) == 0
+    assert "no sweep is running" in capsys.readouterr().out
+    assert main(["hosts", "--output", str(tmp_path), "--all"]) == 0
+    said = capsys.readouterr().out
+    assert "dataflow: 3 requests queued" in said and "busy" in said and "50% used, 1,200 measured, 2 faults" in said
+    assert status.hosts_text({}) == "no sweep is running that asks a reward service"
+
+
+def test_what_failed_is_run_again_only_on_demand(ran):
+    from orchestration.work import Work
+
+    sweep, output, good = ran
+    sweep = dataclasses.replace(sweep, stages=sweep.stages[:1])
+    for retry, waiting in ((False, 3), (True, 4)):
+        with Ledger(output / "small") as ledger:
+            work = Work(sweep, ledger, retry_failed=retry)
+            assert (work.skipped, len(work.open_trials)) == (5 - waiting, waiting)
+    assert {t.content_hash for t, r in entries(output / "small") if r.ok} == {good.content_hash}
+
+
+def test_time_left_knows_that_trials_differ_in_length(monkeypatch):
+    from rich.console import Console
+
+    from orchestration.progress import Display
+    from orchestration.trial import Budget
+
+    short = [trial("random", 100, seed=i) for i in range(10)]
+    long = [trial("heft", 100, seed=i, budget=Budget(10_000)) for i in range(10)]
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    display = Display(20, 0, [*short, *long], Console(quiet=True))
+    assert display.left() is None
+    for t in short:
+        now[0] += 1.0
+        display.ended(t, "finished", (), 100, 2.0)  # two run at a time
+    assert display.left() == pytest.approx(10 * 100 * 10 / 10 * 1.0, rel=0.02), "10 trials of 100 times the length, at one a second"
+    now[0] += 50.0
+    display.ended(long[0], "finished", (), 10_000, 100.0)
+    assert display.left() == pytest.approx(9 * 50.0, rel=0.02), "its own pace, once it is known"
