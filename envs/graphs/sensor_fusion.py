@@ -194,7 +194,7 @@ def _network(case: _Case, p: FusionParameters, name: str) -> DeviceNetwork:
         # Work is in mean seconds, so a speed of 1 is the mean device; the table says what counts, this only tells devices apart.
         speed=np.mean(SECONDS["camera-detection"]) / slow,
         bandwidth=bandwidth,
-        delay=0.0,
+        delay=np.array(0.0),
         power=np.array([POWER[t] for t in case.types]),
         link_energy=RADIO / bandwidth,
         kinds=tuple(case.types),
