@@ -164,6 +164,8 @@ def disturb(nodes: Nodes, driver: Driver, folder: Path, report: Report, patience
             kind = kills[-1]
             if kill_one(kind, rng, nodes, driver):
                 report.kills[kills.pop()] += 1
+                now = time.strftime("%X")
+                print(f"{now} seed {report.seed}: {kind} killed at {lines(folder)} trials, {len(kills)} to go", file=sys.stderr)
                 due = lines(folder) + rng.randrange(4)
                 time.sleep(rng.uniform(0.0, 3.0))
         time.sleep(0.2)

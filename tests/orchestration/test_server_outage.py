@@ -24,10 +24,12 @@ problems:
   networks: {n4: {synthetic: {devices: 4}, seed: 0}}
   graphs: {a: {synthetic: {tasks: 60}, seed: 0}, b: {synthetic: {tasks: 60}, seed: 1}}
 methods: [random, local-search]
-seeds: 0..39
+seeds: 0..24
 evaluator: {kind: simulator, local: true}
-budget: 20000
+budget: {seconds: 2}
 """
+"""By time, so that it lasts longer than the outage on any machine."""
+TRIALS = 100
 
 
 def lines(folder: Path) -> list[tuple[int, str]]:
@@ -94,18 +96,18 @@ def test_nothing_is_missing_after_server_and_database_were_away(tmp_path, monkey
             during = len(lines(folder))
             assert during > before, "trials must not wait for the server"
             server.start()
-            assert watch.until(during, process) >= min(during, 160)
+            assert watch.until(during, process) >= min(during, TRIALS)
             running = process.poll() is None
             database.restart()
-            assert running, "the sweep ended before the database was restarted; give it a larger budget"
-            watch.until(160, process)
+            assert running, "the sweep ended before the database was restarted; give it more trials"
+            watch.until(TRIALS, process)
             assert process.wait(timeout=600) == 0, (tmp_path / "said").read_text()
         runs = tracked(client)
         assert [(int(r.data.tags["ledger"]), r.data.tags["trial"]) for r in runs] == lines(folder)
-        assert len(runs) == len({r.data.tags["trial"] for r in runs}) == 160
+        assert len(runs) == len({r.data.tags["trial"] for r in runs}) == TRIALS
         assert {r.info.status for r in runs} == {"FINISHED"}
         recorded = {r.trial: r for r in results(folder)}
-        for run in runs[::8]:
+        for run in runs[::5]:
             expected = [(v, step) for key, v, _, step in result_metrics(recorded[run.data.tags["trial"]]) if key == "best_makespan"]
             history = client.get_metric_history(run.info.run_id, "best_makespan")
             assert sorted((m.step, m.value) for m in history) == sorted({(step, v) for v, step in expected})
