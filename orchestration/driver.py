@@ -17,11 +17,11 @@ from envs.errors import InputError
 from orchestration.checkpoint import safe_name, write_atomic
 from orchestration.cluster import Backend, LocalBackend, RayBackend
 from orchestration.evaluators import in_worker
+from orchestration.frozen import canonical
 from orchestration.ledger import LEDGER, Ledger
 from orchestration.progress import Display
 from orchestration.status import SEARCHES
 from orchestration.tracking import TrackingSpec, check_uri, default_uri, source_tags
-from orchestration.trial import canonical
 from orchestration.work import Work
 
 if TYPE_CHECKING:

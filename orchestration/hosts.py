@@ -21,9 +21,10 @@ from envs.measurement import Measurements
 from envs.problem import Problem
 from orchestration.cache import Rows
 from orchestration.evaluators import HOST_OPTIONS, SIMULATORS, InfrastructureError, Request, build_evaluator
+from orchestration.frozen import canonical
 from orchestration.service import Answer, Ask, Host, Job, RewardService, ServiceError, failure
 from orchestration.store import STORE, MeasurementStore
-from orchestration.trial import EvaluatorSpec, canonical
+from orchestration.trial import EvaluatorSpec
 
 INLINE_BYTES = 90_000
 """Placements up to this size travel inside the call (Ray's own limit is 100 KiB); larger ones through the object store."""

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from envs.errors import InputError, nearest
-from orchestration.trial import FrozenDict, ProblemSpec
+from orchestration.frozen import FrozenDict
 
 if TYPE_CHECKING:
     from envs.costs import CostModel
     from envs.graph import ComputationGraph
     from envs.network import DeviceNetwork
     from envs.problem import Problem
+    from orchestration.trial import ProblemSpec
 
 Named = TypeVar("Named", "ComputationGraph", "DeviceNetwork")
 

@@ -20,9 +20,10 @@ from optuna.trial import TrialState, create_trial
 
 from envs.errors import InputError
 from orchestration.definition.searches import SearchSpec
+from orchestration.frozen import canonical
 from orchestration.records import ProblemResult, TrialResult
 from orchestration.studies import circumstances, decoded, encoded, make_pruner, make_sampler, quiet
-from orchestration.trial import Job, Trial, canonical
+from orchestration.trial import Job, Trial
 
 BATCH = 8
 """Configurations asked for together; samplers learn, and pruners compare, between batches and at rungs."""

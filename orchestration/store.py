@@ -11,7 +11,7 @@ import numpy as np
 
 from envs.measurement import Outcome
 from orchestration.cache import Rows, join
-from orchestration.trial import canonical
+from orchestration.frozen import canonical
 
 STORE = "measurements.sqlite"
 _TABLE = """CREATE TABLE IF NOT EXISTS measurements (

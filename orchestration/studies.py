@@ -18,7 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from envs.errors import InputError
 from orchestration.definition.searches import Component, Parameter, SearchSpec
-from orchestration.trial import canonical
+from orchestration.frozen import canonical
 
 JOURNAL = "studies.journal"
 

@@ -236,23 +236,29 @@ class Tracker:
 
     def _open_parent(self) -> str:
         """The parent run of an earlier run in this directory, or a new one."""
-        import mlflow
-
-        path = self._folder / STATE
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            state = json.loads((self._folder / STATE).read_text())
+            run = self._find_run(state["parent"]) if state["uri"] == self.spec.uri else None
+            if run and run.info.lifecycle_stage == "active" and state["offset"] <= (self._folder / LEDGER).stat().st_size:
+                self._client.update_run(state["parent"], status="RUNNING")
+                self._offset = state["offset"]
+                return state["parent"]
         tags = {"sweep": self.spec.sweep, "kind": "sweep", "mlflow.runName": self.spec.sweep, **self.spec.tags}
-        with contextlib.suppress(OSError, ValueError, KeyError, mlflow.MlflowException):
-            state = json.loads(path.read_text())
-            if state["uri"] == self.spec.uri:
-                run = self._client.get_run(state["parent"])
-                if run.info.lifecycle_stage == "active" and state["offset"] <= (self._folder / LEDGER).stat().st_size:
-                    self._client.update_run(state["parent"], status="RUNNING")
-                    self._offset = state["offset"]
-                    return state["parent"]
-        run = self._client.create_run(self._experiment, tags=tags)
-        self._log(run.info.run_id, [], {**package_versions(), **self.spec.params})
-        self._parent = run.info.run_id
+        self._parent = self._client.create_run(self._experiment, tags=tags).info.run_id
+        self._log(self._parent, [], {**package_versions(), **self.spec.params})
         self._save_state()
         return self._parent
+
+    def _find_run(self, run_id: str) -> Any:
+        """The run, or None if there is none; other trouble with the store is raised, or a second parent would be made."""
+        import mlflow
+
+        try:
+            return self._client.get_run(run_id)
+        except mlflow.MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
 
     def _save_state(self) -> None:
         path = self._folder / STATE

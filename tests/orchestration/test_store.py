@@ -1,0 +1,100 @@
+"""What was measured for real is measured once, also after a restart; leases that ended are refused."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.measurement import Outcome
+from orchestration.cache import Rows
+from orchestration.hosts import SimulatorActor, StaleLease
+from orchestration.service import RewardService
+from orchestration.store import STORE, MeasurementStore
+from tests.orchestration.sweeps_for_tests import problem_spec
+from tests.orchestration.test_service import FakeHost, ask, right, rows
+
+
+def serve(path, host, *asks, key="host"):
+    async def main():
+        store = MeasurementStore(path)
+        service = RewardService(store=store)
+        service.add_hosts(key, [host], always_cache=True)
+        answers = [await service.evaluate(a) for a in asks]
+        store.close()
+        return answers
+
+    return asyncio.run(main())
+
+
+def test_measurements_survive_a_restart(tmp_path):
+    first, second, other = FakeHost("first"), FakeHost("second"), FakeHost("other")
+    a = ask(rows(10))
+    serve(tmp_path / STORE, first, a)
+    mixed = ask(np.concatenate([rows(3, 5), rows(10), rows(10)[:2]]))
+    (answer,) = serve(tmp_path / STORE, second, mixed)
+    assert right(answer, mixed) and sum(second.measured.values()) == 3
+    assert answer.rows.host == "first+second"
+    (again,) = serve(tmp_path / STORE, other, ask(rows(10), key="other"), key="other")
+    assert sum(other.measured.values()) == 10 and right(again, a), "another key is another machine"
+
+
+def test_the_store_keeps_everything_but_what_is_not_known(tmp_path):
+    store, placements = MeasurementStore(tmp_path / STORE), rows(3)
+    outcome = np.array([Outcome.OK, Outcome.TOO_SLOW, Outcome.INFRASTRUCTURE], dtype=np.int8)
+    samples = (np.array([0.1, 0.2]), np.empty(0), np.empty(0))
+    seconds, objective = np.array([0.1, np.nan, np.nan]), np.array([0.1, np.inf, np.inf])
+    store.write(("p", "protocol", "k"), placements, Rows(outcome, seconds, objective, "h", samples, ("", "late", "gone")))
+    found, kept = store.read(("p", "protocol", "k"), placements)
+    assert found.tolist() == [True, True, False] and len(store) == 2
+    assert kept.outcome.tolist() == [Outcome.OK, Outcome.TOO_SLOW] and kept.seconds[0] == 0.1 and np.isnan(kept.seconds[1])
+    assert kept.objective[1] == np.inf and kept.notes == ("", "late") and kept.samples[0].tolist() == [0.1, 0.2] and kept.host == "h"
+    assert store.read(("p", "another", "k"), placements)[1] is None
+
+
+def test_a_lease_that_has_ended_is_refused():
+    host, problem = SimulatorActor(), problem_spec().load()
+    host.load(problem)
+    placements = np.zeros((1, problem.n_nodes), dtype=np.int16)
+
+    def measure(token):
+        return host.measure(problem.content_hash, '{"kind": "simulator", "options": {}}', placements, 0, 0, False, token)
+
+    assert not isinstance(measure(7), str) and not isinstance(measure(7), str) and not isinstance(measure(9), str)
+    with pytest.raises(StaleLease, match="lease 8 has ended; lease 9"):
+        measure(8)
+
+
+def test_a_restarted_service_has_newer_leases_than_the_one_before():
+    first = RewardService()
+    time.sleep(0.001)
+    assert RewardService()._token > first._token
+
+
+def test_a_measuring_process_dies_with_the_host_that_started_it():
+    """Even one that never looks up from its measurement."""
+    child = "import os; from envs.child_process import _end_with; print(os.getpid(), flush=True); _end_with(os.getppid())"
+    host = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert host.stdout is not None
+    pid = int(host.stdout.readline())
+    assert alive(pid)
+    host.kill()
+    host.wait()
+    host.stdout.close()
+    deadline = time.monotonic() + 60
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
