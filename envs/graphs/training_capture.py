@@ -47,6 +47,9 @@ MOVES = frozenset({
 })  # fmt: skip
 """Data moves or is made, but no arithmetic is done."""
 
+UNSAFE = frozenset({"_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"})
+"""Views that autograd is not told about."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -179,7 +182,7 @@ def _is_view(node: fx.Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
     alias = [r.alias_info for r in node.target._schema.returns]
-    return node.target._opname == "_unsafe_view" or any(a is not None and not a.is_write for a in alias)
+    return node.target._opname in UNSAFE or any(a is not None and not a.is_write for a in alias)
 
 
 def _bytes(value: Any) -> float:
