@@ -29,5 +29,6 @@ def run(args: argparse.Namespace) -> int:
     artifacts = (args.output / "mlartifacts").resolve().as_uri()
     print(f"http://{args.host}:{args.port}  (Ctrl-C ends it)", flush=True)
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--default-artifact-root", artifacts]
-    os.execv(sys.executable, [*command, "--host", args.host, "--port", str(args.port)])
+    # One reader needs one worker; the four of MLflow's default each import everything, and are killed where that takes long.
+    os.execv(sys.executable, [*command, "--host", args.host, "--port", str(args.port), "--workers", "1"])
     return 0
