@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
@@ -37,9 +38,10 @@ def _write(figures: list[Figure]) -> None:
     dirty = subprocess.run(
         [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, check=True
     ).stdout.strip()
+    cores = len(os.sched_getaffinity(0))
     lines = [
         BEGIN,
-        f"`make bench`, commit {commit}{' with uncommitted changes' if dirty else ''}, {datetime.date.today()}, 2 shared cores.",
+        f"`make bench`, commit {commit}{' with uncommitted changes' if dirty else ''}, {datetime.date.today()}, {cores} shared cores.",
         "",
         "| figure | measured | target | met | note |",
         "|---|---|---|---|---|",
