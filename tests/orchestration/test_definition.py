@@ -142,15 +142,16 @@ def test_one_training_serves_every_seed_and_problem(write) -> None:
 def test_three_stages_on_the_same_problem(write) -> None:
     text = """
     methods: [toy-learner]
-    evaluators: {noisy: {kind: simulator, noise: 0.1}}
+    evaluators:
+      noisy: {kind: simulator, noise: 0.1}
+      cores: {kind: dataflow, host: cpu2, devices: [cpu:0, cpu:1]}
     budget: 10
-    on: train
-    """.replace("    on: train\n", "")
+    """
     text += """
     stages:
       imitation: {kind: pretrain, per: problem, on: train, budget: 0}
       simulated: {from: imitation, on: train, evaluator: noisy}
-      real: {from: simulated, on: train, evaluator: "dataflow:cpu2", config: {rate: 0.01}}
+      real: {from: simulated, on: train, evaluator: cores, config: {rate: 0.01}}
     """
     trials = write(text).expand()
     known, stages = {t.content_hash: t for t in trials}, by_stage(trials)
