@@ -76,7 +76,7 @@ def test_a_restarted_service_has_newer_leases_than_the_one_before():
 
 def test_a_measuring_process_dies_with_the_host_that_started_it():
     """Even one that never looks up from its measurement."""
-    child = "import os; from envs.child_process import _end_with; print(os.getpid(), flush=True); _end_with(os.getppid())"
+    child = "import os; from envs.child_process import _end_with; p = os.getppid(); print(os.getpid(), flush=True); _end_with(p)"
     host = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"],
         stdout=subprocess.PIPE, text=True,
