@@ -304,7 +304,12 @@ class Tracker:
         return True
 
     def end(self, status: str, artifacts: Sequence[str] = (), timeout: float = 600.0) -> str | None:
-        """Send the rest and the artifacts, close what is open; a sentence if not all could be sent."""
+        """Send the rest and the artifacts, close what is open; a sentence if not all could be sent.
+
+        Before ``begin`` is through there is nothing to send; what it left open, the next run of the sweep closes.
+        """
+        if self._thread is None:
+            return None
         complete = self.drain(timeout)
         self._stop.set()
         if self._thread is not None:

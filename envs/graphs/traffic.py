@@ -81,12 +81,12 @@ def record(path: Path, vehicles: int = 3980, seconds: int = 3600, share: float =
         )
     home, programs = _sumo()
     with tempfile.TemporaryDirectory() as folder:
-        net, trips, out = (str(Path(folder) / name) for name in ("net.xml", "trips.xml", "fcd.xml"))
+        net, trips, routes, out = (str(Path(folder) / name) for name in ("net.xml", "trips.xml", "routes.xml", "fcd.xml"))
         common = ["--seed", str(seed)]
         grid = ["--grid", "--grid.number", str(SIDE), "--grid.length", str(BLOCK), "--grid.attach-length", str(BLOCK / 2)]
         _run([programs["netgenerate"], *grid, "--default.lanenumber", "2", "--default-junction-type", "traffic_light", *common, "-o", net])
         period = ["-b", "0", "-e", str(seconds), "-p", repr(seconds / vehicles), "--fringe-factor", "5"]
-        _run([sys.executable, str(home / "tools" / "randomTrips.py"), "-n", net, "-o", trips, *period, *common], SUMO_HOME=str(home))
+        _run([sys.executable, str(home / "tools" / "randomTrips.py"), "-n", net, "-o", trips, "-r", routes, *period, *common], SUMO_HOME=str(home))
         steps = ["-b", "0", "-e", str(seconds), "--fcd-output", out, "--device.fcd.period", str(INTERVAL)]
         _run([programs["sumo"], "-n", net, "-r", trips, *steps, *common, "--no-step-log", "--no-warnings", "--time-to-teleport", "120"])
         connected = np.flatnonzero(np.random.default_rng(np.random.SeedSequence(seed)).random(vehicles) < share)

@@ -165,3 +165,7 @@ def test_a_curve_keeps_its_ends(some):
     assert len(thinned(list(range(1000)))) == tracking.CURVE_POINTS
     names = [(name, step) for name, _, _, step in result_metrics(some[0][1])]
     assert len(names) == len(set(names))
+
+
+def test_an_end_before_the_beginning_is_through_is_no_error(store, tmp_path):
+    assert Tracker(spec(store, tmp_path)).end("KILLED") is None
