@@ -86,7 +86,8 @@ def record(path: Path, vehicles: int = 3980, seconds: int = 3600, share: float =
         grid = ["--grid", "--grid.number", str(SIDE), "--grid.length", str(BLOCK), "--grid.attach-length", str(BLOCK / 2)]
         _run([programs["netgenerate"], *grid, "--default.lanenumber", "2", "--default-junction-type", "traffic_light", *common, "-o", net])
         period = ["-b", "0", "-e", str(seconds), "-p", repr(seconds / vehicles), "--fringe-factor", "5"]
-        _run([sys.executable, str(home / "tools" / "randomTrips.py"), "-n", net, "-o", trips, "-r", routes, *period, *common], SUMO_HOME=str(home))
+        files = ["-n", net, "-o", trips, "-r", routes]
+        _run([sys.executable, str(home / "tools" / "randomTrips.py"), *files, *period, *common], SUMO_HOME=str(home))
         steps = ["-b", "0", "-e", str(seconds), "--fcd-output", out, "--device.fcd.period", str(INTERVAL)]
         _run([programs["sumo"], "-n", net, "-r", trips, *steps, *common, "--no-step-log", "--no-warnings", "--time-to-teleport", "120"])
         connected = np.flatnonzero(np.random.default_rng(np.random.SeedSequence(seed)).random(vehicles) < share)

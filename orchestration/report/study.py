@@ -90,7 +90,7 @@ class Study:
         return [s for s in self.scores if s.run.method == method]
 
     def compared(self, method: str, other: str) -> tuple[float, float, float] | None:
-        """Shares of runs of ``method`` that are better than, equal to and worse than ``other`` on the same problem (and seed, if shared)."""
+        """Shares of runs of ``method`` that are better than, equal to and worse than ``other`` on the same problem (and seed)."""
         outcomes = []
         reference = self.tables.get(other, {})
         for key, seeds in self.tables.get(method, {}).items():
