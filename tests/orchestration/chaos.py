@@ -128,7 +128,7 @@ def kill_one(kind: str, rng: random.Random, nodes: Nodes, driver: Driver) -> boo
         driver.start()
         return True
     if kind == "node":
-        nodes.kill(rng.randrange(len(nodes.workers)))
+        nodes.kill(rng.randrange(nodes.workers))
         nodes.add()
         return True
     found = victims(kind)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import random
 import secrets
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,34 +23,47 @@ def free_port() -> int:
             return port
 
 
-@dataclass
 class Nodes:
-    """The cluster and what others need to reach it."""
+    """The cluster and what others need to reach it. Ray keeps a process's first token for good, so a process of its own holds it."""
 
-    cluster: Any
-    environment: dict[str, str]
-    """For processes that connect to it."""
-    dashboard: str
-    node_options: dict[str, Any]
-    workers: list[Any] = field(default_factory=list)
-    """Nodes other than the head."""
-
-    @property
-    def address(self) -> str:
-        return self.cluster.address
+    def __init__(self, workers: int, cpus: int, dashboard: bool) -> None:
+        port = free_port()
+        self.dashboard = f"http://127.0.0.1:{port}"
+        self.environment = cluster_environment()
+        """For processes that connect to it."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, self.environment, cpus, port if dashboard else None))
+        self._process.start()
+        other.close()
+        self.address: str = self._pipe.recv()
+        self.workers = 0
+        """Nodes besides the head."""
+        for _ in range(workers):
+            self.add()
 
     def add(self) -> None:
-        self.workers.append(self.cluster.add_node(**self.node_options))
+        """Start a node more."""
+        self._pipe.send(None)
+        self._pipe.recv()
+        self.workers += 1
 
     def kill(self, index: int) -> None:
         """End a node as a power cut would: no process of it gets to say goodbye."""
-        self.cluster.remove_node(self.workers.pop(index), allow_graceful=False)
+        self._pipe.send(index)
+        self._pipe.recv()
+        self.workers -= 1
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join(60)
+        if self._process.is_alive():
+            self._process.kill()
 
 
-@contextlib.contextmanager
-def ray_nodes(workers: int = 2, cpus: int = 1, dashboard: bool = False) -> Iterator[Nodes]:
-    """A head and so many worker nodes of ``cpus`` CPUs each; must not be called where a Ray is in use already."""
-    environment = {
+def cluster_environment() -> dict[str, str]:
+    """Settings of the cluster's processes and of those that connect to it."""
+    return {
         "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # Jobs are started as `python`: this one.
@@ -60,23 +73,37 @@ def ray_nodes(workers: int = 2, cpus: int = 1, dashboard: bool = False) -> Itera
         # How long Ray waits for a dead node to answer before it is called dead.
         "RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "10",
     }  # fmt: skip
-    before = {key: os.environ.get(key) for key in environment}
+
+
+def _serve(pipe: Any, environment: dict[str, str], cpus: int, port: int | None) -> None:
+    """The process that holds the cluster: adds a node for None, kills one for its index, ends when the pipe is closed."""
     os.environ.update(environment)
     from ray.cluster_utils import Cluster
 
-    port = free_port()
     options = {"num_cpus": cpus, "object_store_memory": 80 << 20}
-    head = {**options, "include_dashboard": dashboard, "dashboard_port": port}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    extra = {} if port is None else {"dashboard_port": port}
+    cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": port is not None, **extra})
+    workers: list[Any] = []
     try:
-        nodes = Nodes(cluster, environment, f"http://127.0.0.1:{port}", options)
-        for _ in range(workers):
-            nodes.add()
-        yield nodes
+        pipe.send(cluster.address)
+        while True:
+            index = pipe.recv()
+            if index is None:
+                workers.append(cluster.add_node(**options))
+            else:
+                cluster.remove_node(workers.pop(index), allow_graceful=False)
+            pipe.send(None)
+    except EOFError:
+        pass
     finally:
         cluster.shutdown()
-        for key, value in before.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value
+
+
+@contextlib.contextmanager
+def ray_nodes(workers: int = 2, cpus: int = 1, dashboard: bool = False) -> Iterator[Nodes]:
+    """A head and so many worker nodes of ``cpus`` CPUs each."""
+    nodes = Nodes(workers, cpus, dashboard)
+    try:
+        yield nodes
+    finally:
+        nodes.close()
