@@ -10,13 +10,13 @@ READY := .venv/.ready
 demo: $(READY)  ## Place real models by every method and show who wins
 	$(BIN)/placewright run sweeps/quickstart.yaml
 
-test: $(READY) lint  ## Lint, types and the fast tests
+test: $(READY)  ## The fast tests
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 test-slow: $(READY)  ## The tests that take minutes
 	$(BIN)/pytest -m slow
 
-lint: $(READY)
+lint: $(READY)  ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

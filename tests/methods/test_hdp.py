@@ -77,6 +77,7 @@ def test_sizes_are_those_of_the_paper():
         configure("hdp", {"groups": 0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "learning"), [
     ("hdp", {"learning_rate": 0.01}),
     ("hdp", {"algorithm": "ppo", "samples": 10, "window": 20, "epochs": 2, "minibatches": 1, "learning_rate": 0.01}),

@@ -119,6 +119,7 @@ def test_infomax_is_for_the_gcn():
         make("mars", toy(), encoder="graphsage").pretrain([toy()])
 
 
+@pytest.mark.slow
 def test_learns_a_toy_problem():
     problem = toy()
     best, mean = brute_force(problem)

@@ -11,7 +11,7 @@ import mlflow
 import pytest
 
 from orchestration.ledger import LEDGER, parse, results
-from orchestration.tracking import result_metrics
+from orchestration.run_contents import result_metrics
 from tests.orchestration.servers import mlflow_server, postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

@@ -6,10 +6,11 @@ import pytest
 
 from envs.errors import InputError
 from envs.simulators.evaluator import Simulator
-from orchestration import tracking
+from orchestration import run_contents
 from orchestration.ledger import Ledger, line
+from orchestration.run_contents import result_metrics, thinned
 from orchestration.runner import failed, run_trial
-from orchestration.tracking import Tracker, TrackingSpec, check_uri, default_uri, result_metrics, thinned
+from orchestration.tracking import Tracker, TrackingSpec, check_uri, default_uri
 from tests.orchestration.sweeps_for_tests import trial
 
 
@@ -162,7 +163,7 @@ def test_a_database_that_is_none_is_one_clear_line(tmp_path):
 
 def test_a_curve_keeps_its_ends(some):
     assert thinned(list(range(1000)))[0] == 0 and thinned(list(range(1000)))[-1] == 999
-    assert len(thinned(list(range(1000)))) == tracking.CURVE_POINTS
+    assert len(thinned(list(range(1000)))) == run_contents.CURVE_POINTS
     names = [(name, step) for name, _, _, step in result_metrics(some[0][1])]
     assert len(names) == len(set(names))
 
