@@ -16,11 +16,18 @@ Differences from the paper:
 - The reward is the paper's, minus the mean of all earlier ones, but divided by their standard deviation
   (``standardize``), as the weight of the entropy would otherwise depend on the unit of time.
 - Devices of inputs, which are everywhere at no cost (Algorithm 1), get no gradient; they have no influence.
-- With ``baseline_memory`` the baseline forgets, which keeps it near the rewards of a policy that has become much better.
-- With ``exploration="softmax"`` actions are drawn from the policy in place of ε-greedy ones. The default is the paper's.
 - A failed placement counts as ``failure_factor`` times the worst successful one so far.
 - With message passing once a step, nodes also show whether they are placed and their estimated start and finish; the paper
   does not say what changes between the steps' messages.
+
+Options beyond the paper, off by default. With the paper's ε-greedy actions the gradient is that of a softmax which did not choose
+them: the best action is pushed up or down with nearly every reward, whatever it is, and training often ends on one device.
+
+- ``exploration="softmax"`` draws actions from the policy, sharpened by ``temperature``; ``baseline="others"`` compares the episodes
+  of an update with each other; ``keep_best`` lets the best episodes so far take part in every update; ``baseline_memory`` makes
+  the paper's baseline forget.
+- ``positions`` shows each node its place in the graph. Shards of one operator are alike in all five of the paper's features.
+- ``teacher="enumerative"`` teaches EnumerativeOptimizer's placement in stage I instead of critical path.
 """
 
 from __future__ import annotations
@@ -40,7 +47,8 @@ from methods.common.contract import Method, Proposal
 from methods.common.doppler_episode import BY_RULE, LEARNED, Record, new_record, new_state, play
 from methods.common.doppler_features import Costs, Instance, instance
 from methods.common.doppler_network import DopplerNetwork, Encoded
-from methods.common.reinforce import Learner, LearningConfig, seeded_network
+from methods.common.meta_ops import enumerate_meta_ops
+from methods.common.reinforce import Learner, LearningConfig, advantages, seeded_network
 
 
 @dataclass(frozen=True)
@@ -54,12 +62,18 @@ class DopplerConfig:
     epsilon: float = 0.2
     """Probability of a random action, falling linearly to 0."""
     exploration: Literal["epsilon-greedy", "softmax"] = "epsilon-greedy"
+    temperature: float = 1.0
+    """Logits are divided by it where actions are drawn from the policy: below 1, fewer of them differ from its best."""
     entropy: float = 1e-2
     """Weight of the entropy of both policies."""
     baseline_memory: int | None = None
     """Earlier rewards that the baseline and the standard deviation remember, exponentially; None remembers all equally."""
+    baseline: Literal["earlier", "others"] = "earlier"
+    """What is taken off a reward: the mean of all earlier ones, or that of the other episodes of its update."""
+    keep_best: int = 0
+    """How many of a problem's best episodes so far take part in every update again (with ``baseline="others"``)."""
     standardize: bool = True
-    """Divide rewards by the standard deviation of earlier ones."""
+    """Divide rewards by their standard deviation: that of earlier ones, or of the update's."""
     failure_factor: float = 2.0
     episodes_per_update: int = 1
     """Episodes (of one problem) whose gradients make one update."""
@@ -72,12 +86,19 @@ class DopplerConfig:
     costs: Costs = "seconds"
     inputs_everywhere: bool = True
     """Whether inputs that cost nothing are taken to be on every device (Algorithm 1)."""
+    positions: bool = False
+    """Whether nodes also show their place in the graph, which tells shards of one operator apart."""
     hidden: int = 32
     rounds: int = 3
     """Iterations of message passing, K."""
-    imitation_episodes: int = 200
+    teacher: Literal["critical-path", "enumerative"] = "critical-path"
+    """Whose devices stage I teaches: critical path's in the state at hand, or those of EnumerativeOptimizer's placement."""
+    imitation_episodes: int = 2000
     """Episodes of stage I, over all problems."""
-    imitation_learning_rate: float = 1e-3
+    imitation_episodes_per_update: int = 4
+    imitation_learning_rate: float = 3e-3
+    imitation_final_learning_rate: float = 1e-4
+    """Reached linearly at the end of stage I."""
 
     def __post_init__(self) -> None:
         for key in ("episodes", "episodes_per_update", "hidden", "rounds", "imitation_episodes", "baseline_memory"):
@@ -101,12 +122,15 @@ class Doppler(Method):
         network_seed, play_seed = np.random.SeedSequence(self.seed.entropy, spawn_key=self.seed.spawn_key).spawn(2)
         self.rng = np.random.default_rng(play_seed)
         self.per_step = config.message_passing == "step"
-        self.network: DopplerNetwork = seeded_network(lambda: DopplerNetwork(config.hidden, config.rounds, self.per_step), network_seed)
+        self.network: DopplerNetwork = seeded_network(
+            lambda: DopplerNetwork(config.hidden, config.rounds, self.per_step, config.positions), network_seed
+        )
         self.learner = self._learner()
         self.episodes = 0
         self.turn = 0
         # Of the rewards of each problem so far: how many, mean, variance, slowest success.
         self.rewards = np.zeros((len(problems), 4))
+        self.best: list[list[tuple[float, Record]]] = [[] for _ in problems]
         self._pending: tuple[int, Encoded | None, list[Record], list[Tensor]] | None = None
 
     def _learner(self) -> Learner:
@@ -120,7 +144,7 @@ class Doppler(Method):
         )
 
     def _instance(self, problem: Problem) -> Instance:
-        return instance(problem, self.config.costs, self.config.inputs_everywhere)
+        return instance(problem, self.config.costs, self.config.inputs_everywhere, self.config.positions)
 
     @property
     def epsilon(self) -> float:
@@ -137,7 +161,7 @@ class Doppler(Method):
         return [Proposal(self.turn, np.stack([p for _, p, _ in played]))]
 
     def _play(
-        self, inst: Instance, encoded: Encoded | None, epsilon: float, softmax: bool, teach: bool
+        self, inst: Instance, encoded: Encoded | None, epsilon: float, softmax: bool, teach: bool, lesson: np.ndarray | None = None
     ) -> tuple[Record, np.ndarray, Tensor]:
         """One episode: its record, the placement int16[V], and what nodes showed at each step (message passing once a step)."""
         c, v = self.config, inst.problem.n_nodes
@@ -145,16 +169,17 @@ class Doppler(Method):
         by = (BY_RULE if c.select != "learned" else LEARNED, BY_RULE if c.place != "learned" else LEARNED)
         shown = torch.zeros(v if encoded is None else 0, v, 3)
         if encoded is not None:
-            play(inst, (0, v), self.network.scores(encoded), *by, epsilon, softmax, teach, uniforms, state, record)
+            scores = self.network.scores(encoded, c.temperature if softmax else 1.0)
+            play(inst, (0, v), scores, *by, epsilon, softmax, teach, uniforms, state, record, lesson)
             return record, state.device.astype(np.int16), shown
         for h in range(v):
             there = state.device >= 0
             shown[h] = torch.from_numpy(np.stack((there, state.start * there, state.finish * there), axis=1)).float()
             with torch.no_grad():
-                scores = self.network.scores(self.network.encode(inst, shown[h : h + 1]))
+                scores = self.network.scores(self.network.encode(inst, shown[h : h + 1]), c.temperature if softmax else 1.0)
             state.hidden[:] = 0.0
             np.add.at(state.hidden, state.device[there], scores.placed[there])
-            play(inst, (h, h + 1), scores, *by, epsilon, softmax, teach, uniforms, state, record)
+            play(inst, (h, h + 1), scores, *by, epsilon, softmax, teach, uniforms, state, record, lesson)
         return record, state.device.astype(np.int16), shown
 
     def update(self, results: Sequence[Measurements]) -> None:
@@ -163,10 +188,17 @@ class Doppler(Method):
         index, encoded, records, shown = self._pending
         self._pending = None
         inst = self._instance(self.problems[index])
-        weights = np.array([self._advantage(index, float(x)) for x in results[0].objective]) / len(records)
+        cost = results[0].objective
+        gains = np.array([self._advantage(index, float(x)) for x in cost])
+        if self.config.baseline == "others":
+            records, cost = self._with_best(index, records, cost)
+            gains = self._against_others(index, cost)
+        weights = gains / len(records)
         if encoded is None:
             encoded = self.network.encode(inst, torch.cat(shown))
-        selected, placed, *entropies = self.network.log_probabilities(encoded, records, teacher=False, free=inst.free)
+        selected, placed, *entropies = self.network.log_probabilities(
+            encoded, records, teacher=False, free=inst.free, temperature=self.config.temperature
+        )
         parts = []
         for rule, log_p, entropy in zip((self.config.select, self.config.place), (selected, placed), entropies, strict=True):
             if rule == "learned":
@@ -174,7 +206,7 @@ class Doppler(Method):
         log_probs = torch.stack([p for p, _ in parts]).sum(dim=(0, 2))
         entropy = torch.stack([e for _, e in parts]).sum(dim=(0, 2)) / len(records)
         self.learner.step([(log_probs, weights, entropy)])
-        self.episodes += len(records)
+        self.episodes += len(results[0])
 
     def _advantage(self, index: int, objective: float) -> float:
         """Reward minus the mean of the problem's earlier ones (section 5.1), by their standard deviation; 0 for the first."""
@@ -194,20 +226,49 @@ class Doppler(Method):
         self.rewards[index] = (count + 1, mean + share * difference, (1.0 - share) * (variance + share * difference**2), worst)
         return float(np.clip(advantage, -10.0, 10.0))
 
+    def _with_best(self, index: int, records: list[Record], cost: np.ndarray) -> tuple[list[Record], np.ndarray]:
+        """The update's episodes and the best ones before it, which are then the best of both."""
+        before = self.best[index]
+        everything = [*zip(cost.tolist(), records, strict=True), *before]
+        chosen: list[tuple[float, Record]] = []
+        for one in sorted(everything, key=lambda x: x[0]):
+            if len(chosen) == self.config.keep_best or not np.isfinite(one[0]):
+                break
+            if all(one[0] != other[0] for other in chosen):  # the same time is most likely the same placement
+                chosen.append(one)
+        self.best[index] = chosen
+        return [*records, *(r for _, r in before)], np.concatenate((cost, [c for c, _ in before]))
+
+    def _against_others(self, index: int, objective: np.ndarray) -> np.ndarray:
+        """Each reward of an update minus the mean of the others', float64[B]; 0 for a single one."""
+        worst = self.rewards[index, 3]
+        cost = np.where(np.isfinite(objective), objective, self.config.failure_factor * worst)
+        config = LearningConfig(discount=1.0, baseline="others", normalize=self.config.standardize)
+        return np.array(advantages([np.array([-c]) for c in cost], config))[:, 0]
+
     def pretrain(self, problems: Sequence[Problem]) -> dict[str, float]:
         """Stage I: the policy acts, and in every state it meets learns what critical path would do (equation 2)."""
-        learner = Learner(self.network, LearningConfig(learning_rate=self.config.imitation_learning_rate))
+        c = self.config
+        updates = -(-c.imitation_episodes // c.imitation_episodes_per_update)
+        learner = Learner(
+            self.network,
+            LearningConfig(
+                learning_rate=c.imitation_learning_rate, final_learning_rate=c.imitation_final_learning_rate, schedule_updates=updates
+            ),
+        )
         losses = []
-        for episode in range(self.config.imitation_episodes):
-            inst = self._instance(problems[episode % len(problems)])
+        for update in range(updates):
+            inst = self._instance(problems[update % len(problems)])
+            count = min(c.imitation_episodes_per_update, c.imitation_episodes - update * c.imitation_episodes_per_update)
             encoded = None if self.per_step else self.network.encode(inst)
-            record, _, shown = self._play(inst, encoded, self.config.epsilon, False, teach=True)
+            lesson = enumerate_meta_ops(inst.problem, c.inputs_everywhere) if c.teacher == "enumerative" else None
+            played = [self._play(inst, encoded, c.epsilon, False, True, lesson) for _ in range(count)]
             if encoded is None:
-                encoded = self.network.encode(inst, shown)
-            selected, placed, _, _ = self.network.log_probabilities(encoded, [record], teacher=True, free=inst.free)
-            log_p = (selected * (self.config.select == "learned") + placed * (self.config.place == "learned")).mean(dim=1)
-            learner.step([(log_p, np.ones(1), None)])
-            losses.append(-float(log_p.detach()))
+                encoded = self.network.encode(inst, torch.cat([shown for _, _, shown in played]))
+            selected, placed, _, _ = self.network.log_probabilities(encoded, [r for r, _, _ in played], teacher=True, free=inst.free)
+            log_p = (selected * (c.select == "learned") + placed * (c.place == "learned")).mean(dim=1)
+            learner.step([(log_p, np.full(count, 1.0 / count), None)])
+            losses.append(-float(log_p.detach().mean()))
         tail = losses[-max(1, len(losses) // 10) :]
         return {"imitation_loss_first": losses[0], "imitation_loss": float(np.mean(tail))}
 
@@ -230,6 +291,7 @@ class Doppler(Method):
             "episodes": self.episodes,
             "turn": self.turn,
             "rewards": self.rewards.copy(),
+            "best": {str(i): {str(k): _kept(*one) for k, one in enumerate(best)} for i, best in enumerate(self.best)},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -237,6 +299,10 @@ class Doppler(Method):
         self.learner.restore(state["learner"])
         self.episodes, self.turn = int(state["episodes"]), int(state["turn"])
         self.rewards = np.array(state["rewards"], dtype=np.float64)
+        self.best = [
+            [_restored(self._instance(p), state["best"][str(i)][key]) for key in sorted(state["best"][str(i)], key=int)]
+            for i, p in enumerate(self.problems)
+        ]
         self._pending = None
 
     def policy(self) -> dict[str, Any]:
@@ -247,3 +313,15 @@ class Doppler(Method):
         if set(policy) != set(known) or any(policy[k].shape != known[k].shape for k in known):
             raise InputError("the checkpoint's policy has other sizes than this one; use the same hidden, rounds and message_passing")
         self.network.load_state_dict(policy)
+
+
+_KEPT = ("candidates", "node", "device", "features", "open")
+"""What learning from an episode once more needs of its record."""
+
+
+def _kept(cost: float, record: Record) -> dict[str, Any]:
+    return {"cost": cost, **{key: getattr(record, key).copy() for key in _KEPT}}
+
+
+def _restored(inst: Instance, kept: dict[str, Any]) -> tuple[float, Record]:
+    return float(kept["cost"]), new_record(inst)._replace(**{key: np.array(kept[key]) for key in _KEPT})

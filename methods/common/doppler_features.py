@@ -14,6 +14,8 @@ from envs.problem import Problem
 from methods.common.schedule import mean_costs
 
 Costs = Literal["seconds", "appendix-d"]
+OCTAVES = 4
+POSITION_FEATURES = 2 + 2 * OCTAVES
 COMMUNICATION_FACTOR = 4.0
 """Cost of a byte in FLOPs (Appendix D)."""
 
@@ -49,7 +51,7 @@ class Instance:
     """Bytes of a node with its co-location group, at the group's first node, float64[V]."""
     memory: np.ndarray
     features: Tensor
-    """Static graph features X_V (D.1), float32[V, 5]."""
+    """Static graph features X_V (D.1), float32[V, 5], and those of `positions` if asked for."""
     source: Tensor
     target: Tensor
     edge_features: Tensor
@@ -61,7 +63,7 @@ class Instance:
 
 
 @lru_cache(maxsize=64)
-def instance(problem: Problem, costs: Costs, inputs_everywhere: bool) -> Instance:
+def instance(problem: Problem, costs: Costs, inputs_everywhere: bool, with_positions: bool = False) -> Instance:
     """The problem as the policies see it."""
     graph, network, v = problem.graph, problem.network, problem.n_nodes
     if costs == "appendix-d":
@@ -84,6 +86,8 @@ def instance(problem: Problem, costs: Costs, inputs_everywhere: bool) -> Instanc
     # Costs against the mean node's, so that graphs of other sizes look alike; path lengths against the longest path.
     unit, longest = float(compute.mean()) or 1.0, float(to_exit.max()) or 1.0
     columns = [*(np.log1p(x / unit) for x in (compute, inward, outward)), to_exit / longest, to_entry / longest]
+    if with_positions:
+        columns += [*positions(problem)]
     need = np.bincount(problem.leaders, weights=graph.parameter_bytes + graph.output_bytes, minlength=v)
     return Instance(
         problem=problem, scale=scale, order=graph.topological_order, in_pointer=in_pointer,
@@ -94,6 +98,21 @@ def instance(problem: Problem, costs: Costs, inputs_everywhere: bool) -> Instanc
         target=torch.from_numpy(graph.edges[:, 1].astype(np.int64)),
         edge_features=torch.from_numpy(np.log1p(transfer / unit)[:, None]).float(), b_path=_paths(b_next), t_path=_paths(t_next),
     )  # fmt: skip
+
+
+def positions(problem: Problem) -> np.ndarray:
+    """Where each node is among all, and among those of its level, the latter as waves of several lengths too, float64[10, V].
+
+    Shards of one operator have equal costs, paths and neighbours, so costs alone cannot tell them apart; their place in the graph can.
+    """
+    levels, v = problem.graph.levels, problem.n_nodes
+    order = np.argsort(levels, kind="stable")
+    count = np.bincount(levels)
+    rank = np.empty(v)
+    rank[order] = np.arange(v) - np.repeat(np.cumsum(count) - count, count)
+    place = rank / count[levels]
+    angles = 2.0 * np.pi * place * 2.0 ** np.arange(OCTAVES)[:, None]
+    return np.concatenate((np.arange(v)[None] / v, place[None], np.sin(angles), np.cos(angles)))
 
 
 def _longest(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from methods.common.doppler_episode import FEATURES, Record, Scores
-from methods.common.doppler_features import Instance
+from methods.common.doppler_features import POSITION_FEATURES, Instance
 
 SLOPE = 0.01
 NODE_FEATURES = 5
@@ -56,9 +56,9 @@ class DopplerNetwork(nn.Module):
     only adds what it needs; sums over paths and devices are divided by constants of the graph.
     """
 
-    def __init__(self, hidden: int, rounds: int, dynamic: bool) -> None:
+    def __init__(self, hidden: int, rounds: int, dynamic: bool, positions: bool = False) -> None:
         super().__init__()
-        columns = NODE_FEATURES + (DYNAMIC_FEATURES if dynamic else 0)
+        columns = NODE_FEATURES + (DYNAMIC_FEATURES if dynamic else 0) + (POSITION_FEATURES if positions else 0)
         self.embed = nn.Linear(columns, hidden)
         self.rounds = nn.ModuleList(_Round(hidden) for _ in range(rounds))
         self.encode_node = nn.Sequential(nn.Linear(columns, hidden), nn.LeakyReLU(SLOPE), nn.Linear(hidden, hidden))
@@ -89,20 +89,20 @@ class DopplerNetwork(nn.Module):
         return Encoded(select, self.place_node(torch.cat((h, z), dim=-1)), self.place_sum(h) * (inst.problem.n_devices / v))
 
     @torch.no_grad()
-    def scores(self, encoded: Encoded) -> Scores:
-        """What the compiled episode needs, from an encoding with S = 1."""
+    def scores(self, encoded: Encoded, temperature: float = 1.0) -> Scores:
+        """What the compiled episode needs, from an encoding with S = 1; all logits are divided by ``temperature``."""
 
         def array(x: Tensor) -> np.ndarray:
             return x.detach().contiguous().numpy()
 
         return Scores(
-            select=array(encoded.select[0]), node=array(encoded.node[0]), placed=array(encoded.placed[0]),
+            select=array(encoded.select[0] / temperature), node=array(encoded.node[0]), placed=array(encoded.placed[0]),
             device_in=array(self.device_in.weight.T), device_bias=array(self.device_in.bias),
-            device_out=array(self.device_out.weight.T), output=array(self.output.weight[0]), slope=SLOPE,
+            device_out=array(self.device_out.weight.T), output=array(self.output.weight[0] / temperature), slope=SLOPE,
         )  # fmt: skip
 
     def log_probabilities(
-        self, encoded: Encoded, episodes: Sequence[Record], teacher: bool, free: np.ndarray
+        self, encoded: Encoded, episodes: Sequence[Record], teacher: bool, free: np.ndarray, temperature: float = 1.0
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """log π of the chosen (or the teacher's) nodes and devices and the entropies of both policies, [B, H] each.
 
@@ -115,10 +115,10 @@ class DopplerNetwork(nn.Module):
 
         candidates, node, device = stacked("candidates"), stacked(prefix + "node"), stacked(prefix + "device")
         b, steps, v = candidates.shape
-        logits = encoded.select.expand(b * steps, -1) if len(encoded.select) > 1 else encoded.select
+        logits = (encoded.select.expand(b * steps, -1) if len(encoded.select) > 1 else encoded.select) / temperature
         select = torch.log_softmax(logits.view(-1, steps if len(logits) > 1 else 1, v).masked_fill(~candidates, -torch.inf), dim=-1)
         selected = select.gather(-1, node[..., None])[..., 0]
-        place = self._device_log_softmax(encoded, stacked("node"), stacked("device"), node, stacked(prefix + "features"))
+        place = self._device_log_softmax(encoded, stacked("node"), stacked("device"), node, stacked(prefix + "features")) / temperature
         place = torch.log_softmax(place.masked_fill(~stacked(prefix + "open"), -torch.inf), dim=-1)
         placed = place.gather(-1, device[..., None])[..., 0]
         counts = (~torch.from_numpy(free))[node].float()

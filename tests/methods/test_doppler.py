@@ -166,3 +166,53 @@ def test_reinforcement_learns():
         method.update([found])
         means.append(found.seconds.mean())
     assert np.mean(means[-20:]) < 0.85 * np.mean(means[:20])
+
+
+def test_a_lesson_is_taught_whatever_its_devices_are_called():
+    problem = small(3)
+    inst = instance(problem, "seconds", True)
+    method = build("doppler", {"hidden": 4}, [problem], 0)
+    scores = method.network.scores(method.network.encode(inst))
+    lesson = np.random.default_rng(0).integers(0, 3, problem.n_nodes)
+    state, record = new_state(inst, 4), new_record(inst)
+    for h in range(problem.n_nodes):  # always do what is taught
+        play(inst, (h, h + 1), scores, BY_RULE, BY_RULE, 0.0, False, True, np.zeros((problem.n_nodes, 4)), state, record, lesson)
+        v, d = record.teacher_node[h], record.teacher_device[h]
+        moved = state.device[v]
+        state.device[v] = d
+        state.total[moved] -= inst.seconds[v, moved]
+        state.total[d] += inst.seconds[v, d]
+    works = ~inst.free
+    names = [set(state.device[works & (lesson == k)].tolist()) for k in range(3)]
+    assert [len(n) for n in names] == [1, 1, 1] and len(set.union(*names)) == 3
+
+
+def test_the_best_episodes_take_part_in_every_update_and_in_checkpoints():
+    problem = small()
+    config = {"hidden": 8, "exploration": "softmax", "baseline": "others", "keep_best": 2, "episodes_per_update": 3, "positions": True}
+    method, again = (build("doppler", config, [problem], 0) for _ in range(2))
+    simulator = WorkConservingSimulator()
+
+    def go(m, updates):
+        seconds = []
+        for _ in range(updates):
+            (proposal,) = m.propose(64)
+            found = simulator.evaluate(problem, proposal.placements)
+            seconds += found.seconds.tolist()
+            m.update([found])
+        return seconds
+
+    seconds = go(method, 4)
+    assert [c for c, _ in method.best[0]] == sorted(set(seconds))[:2]
+    again.restore(method.state())
+    assert go(method, 3) == go(again, 3)
+    gains = method._against_others(0, np.array([1.0, 2.0, 3.0]))
+    np.testing.assert_allclose(gains / gains[0], [1.0, 0.0, -1.0], atol=1e-12)
+
+
+def test_positions_tell_shards_of_one_operator_apart():
+    problem = small()
+    shards = [v for v, name in enumerate(problem.graph.names) if name.startswith("XW1.")]
+    alike, apart = (instance(problem, "seconds", True, positions).features[shards] for positions in (False, True))
+    assert len(torch.unique(alike, dim=0)) == 1
+    assert len(torch.unique(apart, dim=0)) == len(shards)

@@ -8,7 +8,7 @@ from envs.graph import ComputationGraph
 from envs.graphs.sharded import shard_ops, sharded
 from envs.network import DeviceNetwork
 from envs.problem import Problem
-from methods.enumerative import _assign, enumerate_meta_ops
+from methods.common.meta_ops import _assign, enumerate_meta_ops
 
 
 def test_assignment_equals_trying_all_permutations():
