@@ -6,7 +6,7 @@ import pytest
 
 from envs.errors import InputError
 from envs.simulators.evaluator import Simulator
-from orchestration import run_contents
+from orchestration import run_contents, tracking
 from orchestration.ledger import Ledger, line
 from orchestration.run_contents import result_metrics, thinned
 from orchestration.runner import failed, run_trial
