@@ -19,7 +19,8 @@ Differences from the paper:
 - Devices are drawn only among those that all members of a group may use; what still breaks a constraint is repaired before it is
   proposed. Operations in one co-location group of the problem are always one node.
 - A placement that fails has reward 0. Placements on a single device are rewarded like all others (the authors' code gives them 0).
-- Beyond the paper, and off by default: ``baseline``, ``normalize``, ``entropy``, ``clip``, ``greedy_step``.
+- Beyond the paper, and off by default: ``baseline``, ``normalize``, ``ranks``, ``entropy``, ``clip``, ``greedy_step``, ``explore``,
+  ``imitate``, and ``renewal`` to turn state renewal off.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from envs.errors import InputError
@@ -40,7 +42,17 @@ from methods.common.constraints import make_feasible
 from methods.common.contract import Method, Proposal
 from methods.common.graph_features import FeatureConfig, node_features
 from methods.common.graph_parsing import normalized_adjacency, parse, pool, undirected
-from methods.common.hsdag_policy import HsdagNetwork, Level, Step, log_probabilities, masked_log_softmax, side_by_side
+from methods.common.hsdag_policy import (
+    HsdagNetwork,
+    Level,
+    Step,
+    entropies,
+    log_policy,
+    majority,
+    masked_log_softmax,
+    of_choice,
+    side_by_side,
+)
 from methods.common.reinforce import Learner, LearningConfig, seeded_network
 
 
@@ -77,10 +89,20 @@ class HsdagConfig:
     """Taken off the rewards: nothing, their mean over the episode, or their moving average over earlier episodes too."""
     normalize: bool = False
     """Divide rewards less the baseline by their standard deviation over the episode."""
+    ranks: bool = False
+    """Take the rank of each reward in its episode, from −1 to 1, for the reward; then one very slow placement does not drown out
+    what little the others differ."""
     discount_steps: bool = True
     """Weigh step i by γ^i; off weighs all steps alike."""
     entropy: float = 0.0
     """Weight of the policy's entropy in the objective."""
+    explore: float = 0.0
+    """Share of the groups whose device is drawn evenly among those allowed instead of by the policy; the update still follows
+    ∇ log p, so that a good device is learned however rarely the policy would draw it."""
+    imitate: float = 0.0
+    """Weight of log p of the best placement so far, in every step's groups, beside the objective of equation 14."""
+    renewal: bool = True
+    """Add the embedding of its group to each node after a step (state renewal)."""
     clip: float | None = None
     """Largest norm of the gradient."""
     greedy_step: bool = False
@@ -90,7 +112,7 @@ class HsdagConfig:
         for key in ("hidden_channel", "layer_trans", "layer_gnn", "layer_parsingnet", "update_timestep", "K_epochs"):
             if getattr(self, key) < 1:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
-        for key in ("dropout_network", "dropout_parsing"):
+        for key in ("dropout_network", "dropout_parsing", "explore"):
             if not 0.0 <= getattr(self, key) < 1.0:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 0 and below 1")
         if self.levels < 0 or self.max_episodes < 0:
@@ -124,6 +146,8 @@ class Hsdag(Method):
         self.memory = self._no_memory()
         self.average = 0.0
         self.episode = 0
+        self.best = float("inf")
+        self.best_devices = np.zeros(self.coarse.n_nodes, dtype=np.int64)
 
     def _no_memory(self) -> Tensor:
         return torch.zeros(self.coarse.n_nodes, self.config.hidden_channel)
@@ -162,10 +186,19 @@ class Hsdag(Method):
         group = step.final_group
         step.allowed = self._shared(group, len(x))
         log_p = masked_log_softmax(self.network.placer(x), step.allowed).numpy()
-        noise = 0.0 if greedy else self.rng.gumbel(size=log_p.shape)
-        step.choice = np.argmax(log_p + noise, axis=1)
-        self.memory = self.memory + x[torch.from_numpy(group)]
+        step.choice = self._drawn(log_p, greedy)
+        if c.renewal:
+            self.memory = self.memory + x[torch.from_numpy(group)]
         return step
+
+    def _drawn(self, log_p: np.ndarray, greedy: bool) -> np.ndarray:
+        """A device for every group from log π [C, D], or the most probable ones, int64[C]."""
+        if greedy:
+            return np.argmax(log_p, axis=1)
+        if self.config.explore:
+            even = self.rng.random(len(log_p)) < self.config.explore
+            log_p = np.where(even[:, None] & np.isfinite(log_p), 0.0, log_p)
+        return np.argmax(log_p + self.rng.gumbel(size=log_p.shape), axis=1)
 
     def _shared(self, group: np.ndarray, n: int) -> np.ndarray:
         """Devices that all members of each final group may use, bool[n, D]; all devices where there is none (repaired later)."""
@@ -179,6 +212,9 @@ class Hsdag(Method):
         for result in results:
             objective = np.maximum(result.objective, np.finfo(np.float64).tiny)
             self.rewards += (1.0 / objective).tolist()
+            if len(objective) and objective.min() < self.best:
+                self.best = float(objective.min())
+                self.best_devices = result.placements[int(objective.argmin())][self.coarse.last].astype(np.int64)
         if len(self.rewards) >= self.config.update_timestep:
             self._learn()
             self.episode += 1
@@ -187,20 +223,29 @@ class Hsdag(Method):
     def weights(self, rewards: np.ndarray) -> np.ndarray:
         """What ∇ log p of every step is multiplied by: γ^i r_i for i = 1 … x (equation 14), float64[x]."""
         c = self.config
-        value = rewards
+        value = 2.0 * (rankdata(rewards) - 1.0) / max(len(rewards) - 1, 1) - 1.0 if c.ranks else rewards
         if c.baseline != "none":
-            self.average = rewards.mean() if c.baseline == "episode" or self.episode == 0 else 0.9 * self.average + 0.1 * rewards.mean()
+            mean = float(value.mean())
+            self.average = mean if c.baseline == "episode" or self.episode == 0 else 0.9 * self.average + 0.1 * mean
             value = value - self.average
         if c.normalize:
-            value = value / (float(rewards.std()) or 1.0)
+            value = value / (float(value.std()) or 1.0)
         return value * c.discount ** np.arange(1, len(rewards) + 1) if c.discount_steps else value
 
     def _learn(self) -> None:
+        c, count = self.config, len(self.steps)
         weights = self.weights(np.array(self.rewards))
         together = side_by_side(self.steps)
-        for _ in range(self.config.K_epochs):
-            log_p, entropy = log_probabilities(self.network, self.features, together, len(self.steps))
-            self.learner.step([(log_p, weights, entropy if self.config.entropy else None)])
+        imitates = c.imitate > 0 and np.isfinite(self.best)
+        if imitates:
+            best = majority(self.steps, self.best_devices, self.problem.n_devices)
+            weights = np.concatenate((weights, np.full(count, c.imitate)))
+        for _ in range(c.K_epochs):
+            log_pi = log_policy(self.network, self.features, together, count)
+            log_p = of_choice(log_pi, together, together.choice, count)
+            if imitates:
+                log_p = torch.cat((log_p, of_choice(log_pi, together, best, count)))
+            self.learner.step([(log_p, weights, entropies(log_pi, together, count) if c.entropy else None)])
 
     def state(self) -> dict[str, Any]:
         return {
@@ -211,6 +256,8 @@ class Hsdag(Method):
             "memory": self.memory.clone(),
             "average": float(self.average),
             "episode": self.episode,
+            "best": self.best,
+            "best_devices": self.best_devices.copy(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -219,6 +266,7 @@ class Hsdag(Method):
         self.steps = [_read(s) for s in state["steps"]]
         self.rewards, self.memory = list(state["rewards"]), state["memory"].clone()
         self.average, self.episode = float(state["average"]), int(state["episode"])
+        self.best, self.best_devices = float(state["best"]), np.array(state["best_devices"])
 
     def report(self) -> dict[str, float]:
         """Nodes after coarsening, episodes and updates so far."""

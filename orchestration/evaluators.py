@@ -29,11 +29,12 @@ HOST_OPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "openvino": (
         "devices", "mode", "models", "measuring", "tolerance", "keep_compiled", "compile_limit", "memory_limit", "prepare_limit", "cache",
-        "host",
+        "host", "choice", "preference",
     ),
 }  # fmt: skip
 """Options of the kinds that measure for real on the machine that they run on: `envs.engine.host.Engine`'s and
-`envs.openvino_host.host.OpenVinoHost`'s; ``cache: false`` measures a placement again that was measured before."""
+`envs.openvino_host.host.OpenVinoHost`'s; ``cache: false`` measures a placement again that was measured before.
+With ``choice`` (HETERO or AUTO) and ``preference`` OpenVINO chooses the devices itself, whatever placement it is asked about."""
 SIMULATORS: Mapping[str, tuple[str, ...]] = {"simulator": SIMULATOR_OPTIONS, "work-conserving": WORK_CONSERVING_OPTIONS}
 """Options of the kinds that simulate, which any process can."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {**SIMULATORS, **HOST_OPTIONS}
@@ -91,11 +92,16 @@ def _openvino(options: Mapping[str, Any]) -> Evaluator:
     from envs.openvino_host.host import HSDAG_PROTOCOL, OpenVinoHost
     from methods.common.config import make_config
 
-    settings = {key: value for key, value in options.items() if key not in ("cache", "host", "measuring")}
+    settings = {key: value for key, value in options.items() if key not in ("cache", "host", "measuring", "choice", "preference")}
     if "devices" not in settings:
         raise InputError("evaluator 'openvino' lacks devices; say what stands for the network's, as devices: {cpu: CPU, gpu: GPU.1}")
     measuring = {**dataclasses.asdict(HSDAG_PROTOCOL), **options.get("measuring", {})}
-    return OpenVinoHost(**settings, measuring=make_config(Measuring, measuring, "measuring."))
+    host = OpenVinoHost(**settings, measuring=make_config(Measuring, measuring, "measuring."))
+    if "choice" not in options:
+        return host
+    from envs.openvino_host.choice import ToolkitChoice
+
+    return ToolkitChoice(host, options["choice"], options.get("preference", list(host.devices)))
 
 
 def _work_conserving(options: Mapping[str, Any], noise: float) -> Evaluator:

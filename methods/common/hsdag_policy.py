@@ -181,13 +181,39 @@ def side_by_side(steps: Sequence[Step]) -> Together:
     return Together(memory, levels, np.concatenate(owners), np.concatenate(allowed), np.concatenate(choice))
 
 
-def log_probabilities(network: HsdagNetwork, features: Tensor, steps: Together, count: int) -> tuple[Tensor, Tensor]:
-    """log p(P | G'; θ) and entropy of each of ``count`` steps, [count]; ``features`` are X, [N, d]."""
+def log_policy(network: HsdagNetwork, features: Tensor, steps: Together, count: int) -> Tensor:
+    """log π of every device for every final group of ``count`` steps, [C, D]; ``features`` are X, [N, d]."""
     inputs = network.input(features)
     x = (inputs.expand(count, -1, -1).reshape(-1, inputs.shape[1])) + steps.memory
-    log_p = masked_log_softmax(network(x, steps.levels), steps.allowed)
-    owner = torch.from_numpy(steps.step)
-    chosen = log_p.gather(1, torch.from_numpy(steps.choice)[:, None]).squeeze(1)
+    return masked_log_softmax(network(x, steps.levels), steps.allowed)
+
+
+def of_choice(log_p: Tensor, steps: Together, choice: np.ndarray, count: int) -> Tensor:
+    """log p of a device ``choice`` int64[C] for all groups of each of ``count`` steps, [count]."""
+    chosen = log_p.gather(1, torch.from_numpy(choice)[:, None]).squeeze(1)
+    return torch.zeros(count).index_add(0, torch.from_numpy(steps.step), chosen)
+
+
+def log_probabilities(network: HsdagNetwork, features: Tensor, steps: Together, count: int) -> tuple[Tensor, Tensor]:
+    """log p(P | G'; θ) and entropy of each of ``count`` steps, [count]; ``features`` are X, [N, d]."""
+    log_p = log_policy(network, features, steps, count)
+    return of_choice(log_p, steps, steps.choice, count), entropies(log_p, steps, count)
+
+
+def entropies(log_p: Tensor, steps: Together, count: int) -> Tensor:
+    """Entropy of the policy in each of ``count`` steps, [count]."""
     finite = log_p.masked_fill(~torch.from_numpy(steps.allowed), 0.0)
     entropy = -(finite.exp() * finite * torch.from_numpy(steps.allowed)).sum(dim=1)
-    return torch.zeros(count).index_add(0, owner, chosen), torch.zeros(count).index_add(0, owner, entropy)
+    return torch.zeros(count).index_add(0, torch.from_numpy(steps.step), entropy)
+
+
+def majority(steps: Sequence[Step], devices: np.ndarray, n_devices: int) -> np.ndarray:
+    """The device of most of each final group's nodes if every node has the one in ``devices`` int64[N], int64[C].
+
+    Groups come in `side_by_side`'s order; devices that a group may not use do not count.
+    """
+    found = []
+    for step in sorted(steps, key=lambda s: len(s.levels)):
+        count = np.bincount(step.final_group * n_devices + devices, minlength=step.allowed.size).reshape(step.allowed.shape)
+        found.append(np.argmax(np.where(step.allowed, count, -1), axis=1))
+    return np.concatenate(found)

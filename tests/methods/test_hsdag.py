@@ -13,7 +13,7 @@ from envs.simulators.evaluator import Simulator
 from methods.common.coarsening import CoarseGraph, coarsen
 from methods.common.graph_features import FeatureConfig, fractal_dimension, node_features, positional_encoding
 from methods.common.graph_parsing import dominant, normalized_adjacency, parse, pool, undirected
-from methods.common.hsdag_policy import log_probabilities, side_by_side
+from methods.common.hsdag_policy import Level, Step, log_probabilities, majority, side_by_side
 from tests.methods.problems import constrained_toy, make_graph, random_network, random_problem
 from tests.methods.running import go, make
 
@@ -250,6 +250,49 @@ def test_equation_14_weighs_each_step_by_its_own_discounted_reward():
     method = hsdag(baseline="episode", normalize=True, discount_steps=False)
     rewards = np.array([5.0, 2.0, 2.0])
     np.testing.assert_allclose(method.weights(rewards), (rewards - 3.0) / rewards.std())
+
+
+def test_ranks_do_not_let_one_slow_placement_drown_out_the_others():
+    method = hsdag(ranks=True, discount_steps=False)
+    np.testing.assert_allclose(method.weights(np.array([5.0, 0.01, 4.9, 4.9])), [1.0, -1.0, 0.0, 0.0])
+
+
+def test_exploring_draws_every_device_where_the_policy_is_sure():
+    problem = random_problem(25, 3, seed=4)
+    sure = np.tile(np.log([1.0 - 2e-9, 1e-9, 1e-9]), (3000, 1))
+    assert (hsdag(problem)._drawn(sure, greedy=False) == 0).all()
+    drawn = np.bincount(hsdag(problem, explore=0.3)._drawn(sure, greedy=False), minlength=3) / 3000
+    np.testing.assert_allclose(drawn, [0.8, 0.1, 0.1], atol=0.03)
+    forbidden = np.where([True, False, True], np.log(0.5), -np.inf)[None].repeat(500, 0)
+    assert 1 not in hsdag(problem, explore=0.9)._drawn(forbidden, greedy=False)
+
+
+@pytest.mark.parametrize("levels", [1, 0])
+def test_imitation_draws_the_policy_to_the_best_placement(levels):
+    method = hsdag(imitate=5.0, levels=levels, learning_rate=3e-3)
+    method.update([measured(method)])
+    best = method.best_devices.copy()
+    assert method.best < np.inf
+    before = agreement(method, best)
+    for _ in range(15):
+        method.best, method.best_devices = 0.0, best
+        method.update([measured(method)])
+    assert agreement(method, best) > max(before, 0.6)
+
+
+def agreement(method, best):
+    method.propose(6)
+    groups = np.concatenate([s.choice for s in sorted(method.steps, key=lambda s: len(s.levels))])
+    wanted = majority(method.steps, best, 3)
+    method.steps, method.memory = [], method._no_memory()
+    return np.mean(groups == wanted)
+
+
+def test_the_device_of_a_group_is_that_of_most_of_its_nodes():
+    labels = np.array([0, 0, 0, 1, 1])
+    allowed = np.array([[True, True, True], [True, False, True]])
+    step = Step(torch.zeros(5, 1), [Level(np.empty((0, 2), dtype=np.int64), labels, 2)], allowed, np.zeros(2, dtype=np.int64))
+    np.testing.assert_array_equal(majority([step], np.array([2, 2, 0, 1, 2]), 3), [2, 2])
 
 
 def test_an_update_follows_the_gradient_of_equation_14():

@@ -86,3 +86,22 @@ def test_wrong_descriptions_of_work_conserving_systems_are_refused(kind, options
 def test_work_conserving_simulation_may_run_in_the_worker():
     assert in_worker(EvaluatorSpec("work-conserving", {"local": True}))
     assert not in_worker(EvaluatorSpec("dataflow", {"devices": ["cpu:0"]}))
+
+
+def test_the_toolkit_chooses_by_its_preference(tmp_path):
+    path = tmp_path / "small.xml"
+    write_model(path)
+    devices = {"a": {"plugin": "CPU", "threads": 1}, "b": {"plugin": "CPU", "threads": 1}}
+    options = {"devices": devices, "models": {"small": {"file": str(path)}}, "choice": "HETERO", "preference": ["b", "a"]}
+    chosen = build_evaluator(EvaluatorSpec("openvino", options))
+    graph = capture(path, cache=False)
+    problem = Problem(graph, DeviceNetwork(("a", "b"), 1e9, 1e9, 0.0))
+    try:
+        m = chosen.evaluate(problem, np.zeros((1, graph.n_nodes), dtype=np.int16))
+    finally:
+        chosen.close()
+    assert m.outcome.tolist() == [Outcome.OK]
+    assert m.seconds[0] > 0
+    assert m.protocol.endswith("choice=HETERO:b,a")
+    with pytest.raises(InputError, match="OpenVINO chooses by HETERO or AUTO"):
+        build_evaluator(EvaluatorSpec("openvino", {**options, "choice": "GREEDY"}))
