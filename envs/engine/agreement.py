@@ -92,7 +92,7 @@ def main() -> None:
     devices = tuple(args.devices.split(",")) if args.devices else tuple(f"cpu:{c}" for c in cores[:2])
     for name in args.graphs:
         graph = sharded(name, element_bytes=4, **SIZES[name])
-        network = DeviceNetwork(tuple(f"d{i}" for i in range(len(devices))), 5e10, args.bandwidth, 1e-4)
+        network = DeviceNetwork(tuple(f"d{i}" for i in range(len(devices))), np.array(5e10), np.array(args.bandwidth), np.array(1e-4))
         with Engine(devices, Discipline(), Measuring(1, 5, statistic="median")) as engine:
             a = compare(Problem(graph, network), engine, args.count)
         low, high = a.measured.min() * 1e3, a.measured.max() * 1e3
