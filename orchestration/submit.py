@@ -22,6 +22,8 @@ UPLOAD_LIMIT = 100 << 20
 NEVER = (".git", ".venv", "venv", "__pycache__", ".placewright")
 """Folders that are not sent, wherever they lie."""
 POLL_SECONDS = 2.0
+START_SECONDS = 60.0
+"""How long a cluster that has just started may take to have an agent that takes jobs."""
 
 
 def packed_files(root: Path, excludes: Sequence[str] = ()) -> list[Path]:
@@ -100,7 +102,7 @@ def submit(command: str, root: Path, address: str, excludes: Sequence[str] = (),
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             client = JobSubmissionClient(address)
-            job = client.submit_job(entrypoint=command, runtime_env={"working_dir": str(target)})
+            job = _submit(client, command, str(target))
         except (OSError, RuntimeError, AuthenticationError) as error:  # OSError: all that the requests library raises
             reason = str(error).strip().splitlines()[0]
             raise InputError(
@@ -108,6 +110,18 @@ def submit(command: str, root: Path, address: str, excludes: Sequence[str] = (),
                 "(~/.ray/auth_token or RAY_AUTH_TOKEN)"
             ) from None
     return job, _follow(client, job) if wait else str(client.get_job_status(job))
+
+
+def _submit(client: Any, command: str, package: str) -> str:
+    """Send it, again and again while the cluster says that it is not ready for jobs."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return client.submit_job(entrypoint=command, runtime_env={"working_dir": package})
+        except RuntimeError as error:
+            if "try again later" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_SECONDS)
 
 
 def _follow(client: Any, job: str) -> str:

@@ -81,7 +81,8 @@ def _serve(pipe: Any, environment: dict[str, str], cpus: int, port: int | None) 
     from ray.cluster_utils import Cluster
 
     options = {"num_cpus": cpus, "object_store_memory": 80 << 20}
-    extra = {} if port is None else {"dashboard_port": port}
+    # The agent that takes jobs listens on a port of its own, by default the same for every cluster of a machine.
+    extra = {} if port is None else {"dashboard_port": port, "dashboard_agent_listen_port": free_port()}
     cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": port is not None, **extra})
     workers: list[Any] = []
     try:
