@@ -97,8 +97,8 @@ class HsdagConfig:
     entropy: float = 0.0
     """Weight of the policy's entropy in the objective."""
     explore: float = 0.0
-    """Share of the groups whose device is drawn evenly among those allowed instead of by the policy; the update still follows
-    ∇ log p, so that a good device is learned however rarely the policy would draw it."""
+    """Groups a step, on average, whose device is drawn evenly among those allowed instead of by the policy; the update still
+    follows ∇ log p, so that a good device is learned however rarely the policy would draw it."""
     imitate: float = 0.0
     """Weight of log p of the best placement so far, in every step's groups, beside the objective of equation 14."""
     renewal: bool = True
@@ -112,9 +112,11 @@ class HsdagConfig:
         for key in ("hidden_channel", "layer_trans", "layer_gnn", "layer_parsingnet", "update_timestep", "K_epochs"):
             if getattr(self, key) < 1:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
-        for key in ("dropout_network", "dropout_parsing", "explore"):
+        for key in ("dropout_network", "dropout_parsing"):
             if not 0.0 <= getattr(self, key) < 1.0:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 0 and below 1")
+        if self.explore < 0 or self.imitate < 0:
+            raise InputError(f"settings 'explore' ({self.explore:g}) and 'imitate' ({self.imitate:g}) must not be negative")
         if self.levels < 0 or self.max_episodes < 0:
             raise InputError(f"settings 'levels' ({self.levels}) and 'max_episodes' ({self.max_episodes}) must not be negative")
 
@@ -196,7 +198,7 @@ class Hsdag(Method):
         if greedy:
             return np.argmax(log_p, axis=1)
         if self.config.explore:
-            even = self.rng.random(len(log_p)) < self.config.explore
+            even = self.rng.random(len(log_p)) < self.config.explore / len(log_p)
             log_p = np.where(even[:, None] & np.isfinite(log_p), 0.0, log_p)
         return np.argmax(log_p + self.rng.gumbel(size=log_p.shape), axis=1)
 

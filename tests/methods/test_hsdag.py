@@ -261,10 +261,10 @@ def test_exploring_draws_every_device_where_the_policy_is_sure():
     problem = random_problem(25, 3, seed=4)
     sure = np.tile(np.log([1.0 - 2e-9, 1e-9, 1e-9]), (3000, 1))
     assert (hsdag(problem)._drawn(sure, greedy=False) == 0).all()
-    drawn = np.bincount(hsdag(problem, explore=0.3)._drawn(sure, greedy=False), minlength=3) / 3000
+    drawn = np.bincount(hsdag(problem, explore=900.0)._drawn(sure, greedy=False), minlength=3) / 3000
     np.testing.assert_allclose(drawn, [0.8, 0.1, 0.1], atol=0.03)
     forbidden = np.where([True, False, True], np.log(0.5), -np.inf)[None].repeat(500, 0)
-    assert 1 not in hsdag(problem, explore=0.9)._drawn(forbidden, greedy=False)
+    assert 1 not in hsdag(problem, explore=450.0)._drawn(forbidden, greedy=False)
 
 
 @pytest.mark.parametrize("levels", [1, 0])
@@ -345,7 +345,7 @@ def test_constraints_hold_when_groups_share_no_device():
     assert problem.valid(np.stack(run.placements)).all()
 
 
-@pytest.mark.parametrize("bad", [{"levels": -1}, {"dropout_network": 1.0}, {"K_epochs": 0}])
+@pytest.mark.parametrize("bad", [{"levels": -1}, {"dropout_network": 1.0}, {"K_epochs": 0}, {"explore": -1.0}])
 def test_impossible_settings_are_refused(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
         hsdag(**bad)
