@@ -82,7 +82,8 @@ def _dataflow(options: Mapping[str, Any]) -> Evaluator:
     devices = settings.get("devices")
     if not isinstance(devices, list | tuple) or not all(isinstance(d, str) for d in devices):
         raise InputError(f"evaluator 'dataflow' has devices {devices!r}; say what stands for the network's, as devices: [cpu:0, cpu:1]")
-    parse_devices(tuple(devices))
+    if "host" not in options:  # a named host's devices are its own affair
+        parse_devices(tuple(devices))
     discipline = Discipline(**{key: options[key] for key in DISCIPLINE_OPTIONS if key in options})
     return Engine(**settings, discipline=discipline, measuring=make_config(Measuring, options.get("measuring", {}), "measuring."))
 
