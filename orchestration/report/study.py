@@ -265,9 +265,58 @@ def _relocation(study: Study) -> Table:
     return study.table(["stage", "method", "relocation, s", "SLR"], rows, "Cost of moving from the placement in force, and what it brings.")
 
 
+def _speedup(study: Study) -> Table:
+    """HSDAG's Table 2 and 3: the best placement's time, mean over seeds, and how much less that is than the baseline's."""
+    base = str(study.entry.get("baseline") or study.methods[0])
+
+    def time(method: str, graph: str) -> float:
+        return _average([s.run.objective for s in study.of(method) if s.problem.graph.name == graph])
+
+    def cells(method: str, graph: str) -> list[str]:
+        own, reference = time(method, graph), time(base, graph)
+        return [_figure(1e3 * own, 3), _figure(100.0 * (1.0 - own / reference) if math.isfinite(reference) else math.nan, 1)]
+
+    note = f"%: speed-up, 100 (1 - time / time of {base}); mean over seeds of the best placement found."
+    return _by_graph(study, ("ms", "%"), cells, note)
+
+
+def _search_time(study: Study) -> Table:
+    """HSDAG's Table 5: seconds of search, mean over seeds."""
+
+    def cells(method: str, graph: str) -> list[str]:
+        return [_figure(_average([s.run.wall_seconds for s in study.of(method) if s.problem.graph.name == graph]), 1)]
+
+    return _by_graph(study, ("s",), cells, "Wall time of a trial; trials that ran beside it slow it down.")
+
+
+def _by_graph(study: Study, units: Sequence[str], cells: Callable[[str, str], list[str]], note: str) -> Table:
+    """A row a method, for each graph the ``cells`` in their ``units`` and, where the entry gives it, the paper's figure."""
+    graphs = list(dict.fromkeys(s.problem.graph.name for s in study.scores))
+    printed = {m: row for m, row in study.paper.items() if isinstance(row, Mapping)}
+    heads = [*units, *(["paper"] if printed else [])]
+    rows = []
+    for method in study.methods:
+        row = [method]
+        for graph in graphs:
+            row += cells(method, graph)
+            row += [str(printed.get(method, {}).get(graph, "–"))] if printed else []
+        rows.append(row)
+    return study.table(["method", *(f"{graph} {head}" for graph in graphs for head in heads)], rows, note)
+
+
+def _average(values: Sequence[float]) -> float:
+    finite = [v for v in values if math.isfinite(v)]
+    return math.fsum(finite) / len(finite) if finite else math.nan
+
+
+def _figure(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else "–"
+
+
 SHAPES: Mapping[str, Callable[[Study], Table]] = {
     "final": _final, "by-step": _by_step, "by-depth": _by_depth, "by-network": _by_network, "pairwise": _pairwise,
-    "by-training": _training, "distribution": _distribution, "relocation": _relocation,
+    "by-training": _training, "distribution": _distribution, "relocation": _relocation, "speedup": _speedup,
+    "search-time": _search_time,
 }  # fmt: skip
 
 
