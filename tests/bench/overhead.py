@@ -20,7 +20,7 @@ from orchestration.work import Work
 from tests.bench.figure import Figure, at_most
 
 TRIALS, FEWER, WARM_UP = 10_000, 2_000, 200
-LONGEST = 180.0
+LONGEST = 600.0
 """Seconds that all trials may take; if they would take longer, fewer are run."""
 SWEEP = """
 sweep: nothing

@@ -73,6 +73,9 @@ def _tune(folder: Path, reuse: bool) -> None:
         def step(self) -> dict:
             return {"makespan": float(self.seed)}
 
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            """Tune saves every trial's last state; there is none."""
+
         def reset_config(self, new_config: dict) -> bool:
             self.seed = new_config["seed"]
             return True
