@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.errors import InputError
+from orchestration.report.formats import plural
 from orchestration.trial import Trial
 
 if TYPE_CHECKING:
@@ -203,14 +204,14 @@ def render(plan: Plan) -> str:
     """The plan as text for a terminal."""
     most = "at most " if plan.searches else ""
     count = "a budget of wall time" if plan.evaluations is None else f"{most}{plan.evaluations:,} evaluations"
-    head = f"{plan.sweep}: {_plural(len(plan.stages), 'stage')}, {most}{_plural(plan.trials, 'trial')}, {count}"
+    head = f"{plan.sweep}: {plural(len(plan.stages), 'stage')}, {most}{plural(plan.trials, 'trial')}, {count}"
     return "\n".join([head, *_stage_lines(plan.stages), *_hour_lines(plan.stages)])
 
 
 def _stage_lines(stages: Sequence[StagePlan]) -> Iterator[str]:
     rows = []
     for s in stages:
-        what = f"{_plural(s.methods, 'method')} x {_plural(s.problems, 'problem')} x {_plural(s.seeds, 'seed')}"
+        what = f"{plural(s.methods, 'method')} x {plural(s.problems, 'problem')} x {plural(s.seeds, 'seed')}"
         if s.sampler is not None:
             what += f" x {s.configurations} configurations ({s.sampler})"
         bound = "<= " if s.sampler is not None else ""
@@ -249,7 +250,3 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _plural(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"

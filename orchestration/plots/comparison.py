@@ -9,6 +9,7 @@ import numpy as np
 
 from orchestration.plots.style import INK, SOFT, method_styles, new_figure, quiet, save, spread
 from orchestration.report.comparison import Comparison
+from orchestration.report.formats import plural
 from orchestration.statistics import LEVEL, profile_band
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def makespan_per_method(comparison: Comparison, stem: Path) -> list[Path]:
 
 def _note(comparison: Comparison) -> str:
     """What the marks mean."""
-    note = f"dots: runs on {len(comparison.problems)} problems · diamond: interquartile mean with {LEVEL:.0%} stratified-bootstrap interval"
+    runs = f"runs on {plural(len(comparison.problems), 'problem')}"
+    note = f"dots: {runs} · diamond: interquartile mean with {LEVEL:.0%} stratified-bootstrap interval"
     return note + (" · none: no valid placement found" if any(s.unplaced for s in comparison.standings) else "")
 
 

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 FORMATS = ("table", "json", "csv", "latex", "markdown")
 
 
+def plural(n: int, what: str) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Table:
     """A titled table of text; the first ``left`` columns are words, the others numbers."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestration.report import formats
 from orchestration.report.comparison import Cell, Comparison, Standing
-from orchestration.report.formats import Table
+from orchestration.report.formats import Table, plural
 from orchestration.report.runs import ProblemInfo
 from orchestration.statistics import LEVEL, REPLICATES, Interval
 
@@ -40,7 +40,7 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
         notes.append("Methods that have not run on all problems of their stage stand below those that have.")
     if unplaced:
         notes.append(f"{unplaced} runs found no valid placement; their score is ∞.")
-    title = f"Leaderboard: {len(collection.problems)} problems, {len(collection.runs)} runs"
+    title = f"Leaderboard: {plural(len(collection.problems), 'problem')}, {plural(len(collection.runs), 'run')}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes), left=3 if staged else 2)
 
 
