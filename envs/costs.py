@@ -176,6 +176,7 @@ _SPEC_KEYS = {
     "roofline": ("efficiency",),
     "profiled": (
         "model", "options", "table", "repeats", "threads", "precision", "reference_speed", "reference_memory_bandwidth", "efficiency",
+        "devices",
     ),
     "calibrated": ("seconds",),
     "totals": ("seconds", "efficiency"),
@@ -191,7 +192,8 @@ def make_costs(spec: str | Mapping[str, Any], model: str | None = None) -> CostM
     - totals: ``seconds`` of a whole graph on each device alone, by graph and device (`envs.costs_totals`), and ``efficiency``;
     - calibrated: ``seconds`` on one device, a number or by graph name (`envs.costs_calibrated`);
     - profiled: ``table`` (a JSON file of measured times) or ``model`` (name or file to be profiled here, once) with ``options``,
-      ``repeats``, ``threads``, ``precision``; ``reference_speed``, ``reference_memory_bandwidth``, ``efficiency``.
+      ``repeats``, ``threads``, ``precision``; ``reference_speed``, ``reference_memory_bandwidth``, ``efficiency``; or ``devices``,
+      what to profile for each device of the network (``{threads: 1, precision: bf16}`` or ``{device: GPU.1}`` by OpenVINO's name).
 
     ``model`` is what a profiled spec means if it names neither.
 
@@ -227,9 +229,11 @@ def _efficiency(given: Any) -> Mapping[str, Mapping[str, float]]:
     return {kind: {**EFFICIENCY.get(kind, {}), **given.get(kind, {})} for kind in sorted({*EFFICIENCY, *given})}
 
 
-def _profiled(settings: dict[str, Any], model: str | None, roofline: RooflineCosts) -> ProfiledCosts:
+def _profiled(settings: dict[str, Any], model: str | None, roofline: RooflineCosts) -> CostModel:
     from envs.profiling import OperationTimes, profile_model
 
+    if "devices" in settings:
+        return _device_profiles(settings, model)
     reference = {key: settings.pop(key) for key in ("reference_speed", "reference_memory_bandwidth") if key in settings}
     table = settings.pop("table", None)
     if table is not None:
@@ -250,3 +254,24 @@ def _profiled(settings: dict[str, Any], model: str | None, roofline: RooflineCos
         if key in settings and (isinstance(settings[key], bool) or not isinstance(settings[key], int)):
             raise InputError(f"profiled costs have {key} = {settings[key]!r}; it must be a whole number")
     return ProfiledCosts(profile_model(source, **settings, **options), roofline=roofline, **reference)
+
+
+def _device_profiles(settings: dict[str, Any], model: str | None) -> CostModel:
+    """Every device of a network profiled by itself, here."""
+    from envs.costs_device_profiles import DeviceProfiles
+    from envs.profiling import profile_model
+
+    devices, source, options = settings.pop("devices"), settings.pop("model", model), settings.pop("options", {})
+    if not isinstance(devices, Mapping) or not all(isinstance(row, Mapping) for row in devices.values()):
+        raise InputError(f"devices of profiled costs are {devices!r}; they must map the network's devices to how each is profiled")
+    if source is None:
+        raise InputError("profiled costs need a model (name or file) to measure")
+    if settings:
+        raise InputError(f"profiled costs have both devices and {next(iter(settings))!r}; write that into each of the devices")
+    for name, row in devices.items():
+        for key in row:
+            if key not in ("repeats", "threads", "precision", "device"):
+                raise InputError(
+                    f"unknown key {key!r} of profiled device {name!r}{nearest(str(key), ('repeats', 'threads', 'precision', 'device'))}"
+                )
+    return DeviceProfiles({str(name): profile_model(source, **row, **options) for name, row in devices.items()})

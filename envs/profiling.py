@@ -1,4 +1,4 @@
-"""Times of a model's operations measured on this CPU by OpenVINO's profiling. Scaling them to other devices is a cost model's.
+"""Times of a model's operations measured here by OpenVINO's profiling. Scaling them to other devices is a cost model's.
 
 A table is measured once and kept on disk; it is content of the problems that use it, so their results can be replayed.
 """
@@ -23,7 +23,7 @@ from envs.graphs.flops import bytes_moved, free
 if TYPE_CHECKING:
     import torch
 
-PRECISIONS = ("f32", "bf16")
+PRECISIONS = ("f32", "bf16", "f16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class OperationTimes:
 
     names: tuple[str, ...]
     seconds: np.ndarray
-    """Seconds of each operation on the measured CPU, float64[V]; zero for what a compiler removes."""
+    """Seconds of each operation on the measured device, float64[V]; zero for what a compiler removes."""
     signature: str
     """`graph_signature` of the measured graph."""
     about: tuple[tuple[str, str], ...] = ()
@@ -90,14 +90,16 @@ def profile_model(
     repeats: int = 20,
     threads: int = 1,
     precision: str = "f32",
+    device: str = "CPU",
     example_inputs: Any = None,
     input_shapes: openvino_capture.InputShapes | None = None,
     **options: Any,
 ) -> OperationTimes:
     """Measure every operation of a model (`capture.capture`'s sources) on this CPU: the median of ``repeats`` inferences.
 
-    The table is taken from the disk cache if this model was measured with these settings on this kind of CPU before. Where
-    OpenVINO fuses operations, their common time is divided by an estimate of each one's work (see `_shares`).
+    Another ``device`` of this machine goes by OpenVINO's name, such as ``GPU.1``; ``threads`` are the CPU's. The table is taken from the
+    disk cache if this model was measured with these settings on this kind of CPU before. Where OpenVINO fuses operations, their
+    common time is divided by an estimate of each one's work (see `_shares`).
 
     Raises:
         InputError: for impossible settings and whatever ``capture`` refuses.
@@ -109,13 +111,22 @@ def profile_model(
     model = capture.resolve(source, example_inputs, input_shapes, options)
     key = None
     if model.key is not None:
-        key = "profile-" + store.graph_key(*model.key, _cpu(), repeats, threads, precision)
+        where = () if device == "CPU" else (device,)
+        key = "profile-" + store.graph_key(*model.key, _cpu(), repeats, threads, precision, *where)
         if (found := _load(key)) is not None:
             return found
     with capture.written_ir(model) as path:
         graph = openvino_capture.graph_of_ir(path, model.shapes, model.name)
-        seconds, toolkit = _measure(path, model.shapes, graph, repeats, threads, precision)
-    about = {"model": model.name, "cpu": _cpu(), "threads": threads, "precision": precision, "repeats": repeats, "openvino": toolkit}
+        seconds, toolkit = _measure(path, model.shapes, graph, repeats, threads, precision, device)
+    about = {
+        "model": model.name,
+        "cpu": _cpu(),
+        "device": device,
+        "threads": threads,
+        "precision": precision,
+        "repeats": repeats,
+        "openvino": toolkit,
+    }
     table = OperationTimes(graph.names, seconds, graph_signature(graph), tuple((k, str(v)) for k, v in about.items()))
     if key is not None:
         written = {"names": table.names, "signature": table.signature, "about": table.about, "content_hash": table.content_hash}
@@ -144,17 +155,24 @@ def _cpu() -> str:
 
 
 def _measure(
-    path: Path, shapes: openvino_capture.InputShapes | None, graph: ComputationGraph, repeats: int, threads: int, precision: str
+    path: Path,
+    shapes: openvino_capture.InputShapes | None,
+    graph: ComputationGraph,
+    repeats: int,
+    threads: int,
+    precision: str,
+    device: str,
 ) -> tuple[np.ndarray, str]:
     """Median seconds of every layer of an IR file, float64[V], and OpenVINO's version."""
     openvino = openvino_capture.import_openvino()
     model = openvino_capture.read_model(path)
     openvino_capture.concrete(model, shapes, graph.name)
-    settings = {
-        "PERF_COUNT": True, "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": precision, "NUM_STREAMS": 1,
-    }  # fmt: skip
+    settings = {"PERF_COUNT": True, "INFERENCE_PRECISION_HINT": precision, "NUM_STREAMS": 1}
+    if device == "CPU":
+        settings["INFERENCE_NUM_THREADS"] = threads
+    where = "this CPU" if device == "CPU" else device
     try:
-        compiled = openvino.Core().compile_model(model, "CPU", settings)
+        compiled = openvino.Core().compile_model(model, device, settings)
         inputs = [np.ones(tuple(port.shape), dtype=port.get_element_type().to_dtype()) for port in compiled.inputs]
         request = compiled.create_infer_request()
         request.infer(inputs)  # the first inference allocates and is not counted
@@ -164,7 +182,9 @@ def _measure(
             samples.append({node.node_name: node.real_time.total_seconds() for node in request.profiling_info})
         runtime = {op.get_friendly_name(): _originals(op) for op in compiled.get_runtime_model().get_ops()}
     except RuntimeError as error:
-        raise InputError(f"OpenVINO cannot run {graph.name!r} on this CPU: {openvino_capture.first_line(error)}") from None
+        raise InputError(
+            f"OpenVINO cannot run {graph.name!r} on {where}: {openvino_capture.first_line(error)}"
+        ) from None
     medians = {name: float(np.median([sample.get(name, 0.0) for sample in samples])) for name in samples[0]}
     layers, _, _ = openvino_capture.parse_ir(path)
     return _shares(graph, {layer.name: i for i, layer in enumerate(layers)}, medians, runtime), str(openvino.get_version())

@@ -7,6 +7,7 @@ import pytest
 
 from envs import profiling
 from envs.costs import EFFICIENCY, CostModel, LinearCosts, ProfiledCosts, RooflineCosts, make_costs
+from envs.costs_device_profiles import DeviceProfiles
 from envs.errors import InputError
 from envs.graph import ComputationGraph
 from envs.network import DeviceNetwork
@@ -113,6 +114,10 @@ def test_a_table_of_another_graph_is_refused():
         ({"kind": "profiled", "model": "resnet-50", "options": {"depth": 2}}, "no option 'depth'"),
         ({"kind": "profiled", "model": "resnet-50", "precision": "f8"}, "f32, bf16"),
         ({"kind": "profiled", "model": "resnet-50", "reference_speed": -1}, "positive number"),
+        ({"kind": "profiled", "model": "resnet-50", "devices": ["cpu"]}, "must map the network's devices"),
+        ({"kind": "profiled", "devices": {"cpu": {}}}, "need a model"),
+        ({"kind": "profiled", "model": "resnet-50", "devices": {"cpu": {"thread": 1}}}, "did you mean 'threads'"),
+        ({"kind": "profiled", "model": "resnet-50", "devices": {"cpu": {}}, "threads": 1}, "into each of the devices"),
     ],
 )
 def test_bad_specs_give_one_line(spec, message, monkeypatch):
@@ -178,3 +183,33 @@ def test_profiling_measures_once(tmp_path, monkeypatch):
     assert costs.times.content_hash == table.content_hash
     seconds = Problem(graph, named_network("cpu-gpu-4"), costs).compute_seconds
     assert seconds.shape == (graph.n_nodes, 4) and seconds[kinds == "MatMul"].min() > 0
+
+
+class TestDeviceProfiles:
+    def test_every_device_has_its_own_times(self):
+        graph = tiny()
+        first, second = times_of(graph, [0, 0, 2, 1, 0, 0]), times_of(graph, [0, 0, 1, 3, 0, 0])
+        network = two_devices()
+        costs = DeviceProfiles({network.names[1]: second, network.names[0]: first})
+        np.testing.assert_array_equal(costs.compute_seconds(graph, network), np.stack([first.seconds, second.seconds], axis=1))
+        swapped = DeviceProfiles({network.names[0]: second, network.names[1]: first})
+        assert costs.content_hash != swapped.content_hash
+
+    def test_a_missing_device_or_another_graph_is_refused(self):
+        graph, network = tiny(), two_devices()
+        times = times_of(graph, [0, 0, 2, 1, 0, 0])
+        with pytest.raises(InputError, match=f"device '{network.names[1]}' .* has no profile"):
+            DeviceProfiles({network.names[0]: times}).compute_seconds(graph, network)
+        other = tiny(names=("x", "w", "product", "relu", "view", "end"))
+        with pytest.raises(InputError, match="was measured on 'tiny', not on graph"):
+            DeviceProfiles({name: times for name in network.names}).compute_seconds(other, network)
+        with pytest.raises(InputError, match="empty"):
+            DeviceProfiles({})
+
+    def test_devices_of_a_spec_are_profiled_as_it_says(self, monkeypatch):
+        asked = []
+        monkeypatch.setattr(profiling, "profile_model", lambda source, **k: asked.append((source, k)) or times_of(tiny(), np.zeros(6)))
+        devices = {"slow": {"threads": 1, "precision": "bf16"}, "fast": {"device": "GPU.1", "repeats": 5}}
+        costs = make_costs({"kind": "profiled", "devices": devices, "options": {"length": 16}}, model="bert-base")
+        assert isinstance(costs, DeviceProfiles)
+        assert asked == [("bert-base", {**row, "length": 16}) for row in devices.values()]
