@@ -102,6 +102,8 @@ class TrialResult:
     """Whether a failed trial failed for reasons of infrastructure, so that running the sweep again tries it again."""
     traceback: str | None = None
     """Why a failed trial failed."""
+    log: str | None = None
+    """The end of what a failed trial printed, logged and warned of."""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -145,7 +147,7 @@ class TrialResult:
 
 _CIRCUMSTANCES = (
     "learner_seconds", "evaluation_seconds", "queue_seconds", "wall_seconds", "started_at", "resumed", "infrastructure", "traceback",
-    "sweep",
+    "log", "sweep",
 )  # fmt: skip
 
 

@@ -184,7 +184,7 @@ class Tracker:
         self._offset = 0
         self._parent = ""
         self._sent: set[tuple[str, int]] = set()
-        self._open: dict[str, tuple[str, int]] = {}
+        self._open: dict[str, tuple[str, list[int]]] = {}
         self._live: queue.SimpleQueue[tuple[Trial, dict[str, Any]]] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -370,32 +370,35 @@ class Tracker:
         self._save_state()
 
     def _show(self, trial: Trial, snapshot: dict[str, Any]) -> None:
-        run_id, step = self._run(trial, time.time() - snapshot["wall_seconds"])
+        run_id, shown = self._run(trial, time.time() - snapshot["wall_seconds"])
         now, evaluations = int(time.time() * 1000), int(snapshot["evaluations"])
-        if evaluations <= step:
+        if shown and evaluations <= shown[-1]:
             return
         values = {**snapshot["best"], "evaluations": evaluations, "wall_seconds": snapshot["wall_seconds"]}
         self._log(run_id, [(key, float(value), now, evaluations) for key, value in values.items()], {})
-        self._open[trial.content_hash] = (run_id, evaluations)
+        shown.append(evaluations)
 
-    def _run(self, trial: Trial, started_at: float) -> tuple[str, int]:
-        """The trial's open run and the last step it shows, made if need be."""
+    def _run(self, trial: Trial, started_at: float) -> tuple[str, list[int]]:
+        """The trial's open run, made if need be, and the steps it shows already."""
         key = trial.content_hash
         if key not in self._open:
             tags = trial_tags(trial, self.spec.sweep)
             tags["mlflow.parentRunId"] = self._parent
             tags.update({k: v for k, v in self.spec.tags.items() if k.startswith(("git_", "mlflow.source"))})
             run = self._client.create_run(self._experiment, start_time=int(started_at * 1000) or None, tags=tags)
-            self._open[key] = (run.info.run_id, -1)
+            self._open[key] = (run.info.run_id, [])
         return self._open[key]
 
     def _send(self, trial: Trial, result: TrialResult) -> None:
-        run_id, step = self._run(trial, result.started_at)
-        metrics = [m for m in result_metrics(result) if m[3] > step or (m[0] not in _CURVES and not m[0].startswith("best_"))]
+        run_id, shown = self._run(trial, result.started_at)
+        steps = set(shown)
+        metrics = [m for m in result_metrics(result) if m[3] not in steps or (m[0] not in _CURVES and not m[0].startswith("best_"))]
         tags = {"status": result.status, "ledger": str(self._offset)}
         self._log(run_id, metrics, trial_params(trial), tags)
         if result.traceback:
             self._client.log_text(run_id, result.traceback, "traceback.txt")
+        if result.log:
+            self._client.log_text(run_id, result.log, "log.txt")
         ended = int((result.started_at + result.wall_seconds) * 1000) or None
         self._client.set_terminated(run_id, "FAILED" if result.status == "failed" else "FINISHED", ended)
         del self._open[trial.content_hash]

@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from envs.measurement import Evaluator
+from orchestration.captured import capturing
 from orchestration.checkpoint import load_state, write_atomic
 from orchestration.evaluators import InfrastructureError, build_evaluator, in_worker
 from orchestration.ledger import line, trial_folder
@@ -80,20 +81,21 @@ def execute(
         fetch: the parent's policy file from elsewhere, asked for if this machine does not have it.
     """
     trial, started = job.trial, time.time()
-    try:
-        root = Path(folder)
-        policy = None
-        if trial.parent is not None:
-            path = policy_path(root, trial.parent)
-            if not path.exists() and (data := fetch()) is not None:
-                write_atomic(path, data)
-            policy = load_state(path) if path.exists() else None
-        result = run_trial(
-            trial, _evaluator(trial, service), LiveRecorder(trial, report),
-            checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, until=job.until, sweep=sweep,
-        )  # fmt: skip
-    except (Exception, SystemExit) as error:
-        result = failed(trial, error, sweep, started)
+    with capturing() as captured:
+        try:
+            root = Path(folder)
+            policy = None
+            if trial.parent is not None:
+                path = policy_path(root, trial.parent)
+                if not path.exists() and (data := fetch()) is not None:
+                    write_atomic(path, data)
+                policy = load_state(path) if path.exists() else None
+            result = run_trial(
+                trial, _evaluator(trial, service), LiveRecorder(trial, report),
+                checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, until=job.until, sweep=sweep,
+            )  # fmt: skip
+        except (Exception, SystemExit) as error:
+            result = replace(failed(trial, error, sweep, started), log=captured.text or None)
     return Ended.of(trial, result)
 
 

@@ -1,10 +1,12 @@
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 
+import mlflow
 import pytest
 from rich.console import Console
 
@@ -27,6 +29,14 @@ def no_plots(monkeypatch):
 
     monkeypatch.setattr(finish, "_write_plots", lambda *_: [])
     monkeypatch.setattr(finish, "PLACEMENTS_UP_TO", 0)
+
+
+def artifacts(output, trial):
+    """Names of the artifacts of a trial's only run."""
+    client = mlflow.MlflowClient(f"sqlite:///{output}/mlflow.db")
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    (run,) = client.search_runs(experiments, f"tags.trial = '{trial}'")
+    return sorted(a.path for a in client.list_artifacts(run.info.run_id))
 
 
 def contents(folder):
@@ -95,6 +105,9 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(tmp_path, toy_metho
 
     def fails(trial, *args, **kwargs):
         if trial.kind == "pretrain":
+            print("printed")
+            logging.getLogger("learner").warning("logged")
+            print("complained", file=sys.stderr)
             raise ZeroDivisionError("own fault")
         return run_trial(trial, *args, **kwargs)
 
@@ -107,6 +120,9 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(tmp_path, toy_metho
     assert (done.finished, done.failed) == (1, 3)
     bad = next(r for r in results(done.folder) if r.status == "failed")
     assert "ZeroDivisionError: own fault" in bad.traceback and not bad.infrastructure
+    assert all(word in bad.log for word in ("printed", "learner: logged", "complained"))
+    assert all(r.log is None for r in results(done.folder) if r.status == "finished")
+    assert artifacts(tmp_path / "out", bad.trial) == ["log.txt", "traceback.txt"]
     again = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
     assert (again.finished, again.skipped, again.failed) == (0, 2, 3)
 
