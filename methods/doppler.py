@@ -27,7 +27,8 @@ them: the best action is pushed up or down with nearly every reward, whatever it
   of an update with each other; ``keep_best`` lets the best episodes so far take part in every update; ``baseline_memory`` makes
   the paper's baseline forget.
 - ``positions`` shows each node its place in the graph. Shards of one operator are alike in all five of the paper's features.
-- ``teacher="enumerative"`` teaches EnumerativeOptimizer's placement in stage I instead of critical path.
+- ``demonstrate`` makes EnumerativeOptimizer's placement the first episode of reinforcement learning; ``replay`` repeats the best
+  placement so far with a few operations placed anew. Neither kind of episode has a gradient of its own, but it has as one of the best.
 """
 
 from __future__ import annotations
@@ -72,6 +73,12 @@ class DopplerConfig:
     """What is taken off a reward: the mean of all earlier ones, or that of the other episodes of its update."""
     keep_best: int = 0
     """How many of a problem's best episodes so far take part in every update again (with ``baseline="others"``)."""
+    replay: float = 0.0
+    """Share of an update's episodes that put operations where the best episode so far has them (with ``keep_best``), ..."""
+    replay_anew: float = 0.01
+    """... but for this share of them, which the policy places."""
+    demonstrate: bool = False
+    """Whether the first episode is the placement of EnumerativeOptimizer (with ``keep_best``)."""
     standardize: bool = True
     """Divide rewards by their standard deviation: that of earlier ones, or of the update's."""
     failure_factor: float = 2.0
@@ -91,8 +98,6 @@ class DopplerConfig:
     hidden: int = 32
     rounds: int = 3
     """Iterations of message passing, K."""
-    teacher: Literal["critical-path", "enumerative"] = "critical-path"
-    """Whose devices stage I teaches: critical path's in the state at hand, or those of EnumerativeOptimizer's placement."""
     imitation_episodes: int = 2000
     """Episodes of stage I, over all problems."""
     imitation_episodes_per_update: int = 4
@@ -106,6 +111,12 @@ class DopplerConfig:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; doppler needs at least 1")
         if not 0.0 <= self.epsilon <= 1.0:
             raise InputError(f"setting 'epsilon' is {self.epsilon}; a probability is between 0 and 1")
+        if not 0.0 <= self.replay < 1.0:
+            raise InputError(f"setting 'replay' is {self.replay}; some episodes of an update are the policy's own, so it is less than 1")
+        if self.keep_best and (self.baseline != "others" or self.message_passing != "episode"):
+            raise InputError(f"setting 'keep_best' is {self.keep_best}; it needs 'baseline: others' and 'message_passing: episode'")
+        if (self.replay or self.demonstrate) and not self.keep_best:
+            raise InputError("settings 'replay' and 'demonstrate' work through the best episodes; set 'keep_best' to 1 or more")
         if self.select != "learned" and self.place != "learned":
             raise InputError("settings 'select' and 'place' are both rules, so nothing would be learned; use method critical-path")
 
@@ -131,7 +142,7 @@ class Doppler(Method):
         # Of the rewards of each problem so far: how many, mean, variance, slowest success.
         self.rewards = np.zeros((len(problems), 4))
         self.best: list[list[tuple[float, Record]]] = [[] for _ in problems]
-        self._pending: tuple[int, Encoded | None, list[Record], list[Tensor]] | None = None
+        self._pending: tuple[int, Encoded | None, list[Record], list[Tensor], int] | None = None
 
     def _learner(self) -> Learner:
         c = self.config
@@ -156,12 +167,23 @@ class Doppler(Method):
         inst = self._instance(self.problems[self.turn])
         encoded = None if self.per_step else self.network.encode(inst)
         count = min(n, self.config.episodes_per_update)
-        played = [self._play(inst, encoded, self.epsilon, self.config.exploration == "softmax", teach=False) for _ in range(count)]
-        self._pending = (self.turn, encoded, [r for r, _, _ in played], [x for _, _, x in played])
+        softmax, guides = self.config.exploration == "softmax", self._guides(count)
+        played = [self._play(inst, encoded, self.epsilon, softmax, False, guide) for guide in [*guides, *[None] * (count - len(guides))]]
+        self._pending = (self.turn, encoded, [r for r, _, _ in played], [x for _, _, x in played], len(guides))
         return [Proposal(self.turn, np.stack([p for _, p, _ in played]))]
 
+    def _guides(self, count: int) -> list[np.ndarray]:
+        """Where the first of an update's episodes put operations, int64[V] each; -1 leaves one to the policy."""
+        c, problem = self.config, self.problems[self.turn]
+        if not self.best[self.turn]:
+            return [enumerate_meta_ops(problem, c.inputs_everywhere)] if c.demonstrate and not self.rewards[self.turn, 0] else []
+        record = self.best[self.turn][0][1]
+        best = np.empty(problem.n_nodes, dtype=np.int64)
+        best[record.node] = record.device
+        return [np.where(self.rng.random(len(best)) < c.replay_anew, -1, best) for _ in range(round(count * c.replay))]
+
     def _play(
-        self, inst: Instance, encoded: Encoded | None, epsilon: float, softmax: bool, teach: bool, lesson: np.ndarray | None = None
+        self, inst: Instance, encoded: Encoded | None, epsilon: float, softmax: bool, teach: bool, guide: np.ndarray | None = None
     ) -> tuple[Record, np.ndarray, Tensor]:
         """One episode: its record, the placement int16[V], and what nodes showed at each step (message passing once a step)."""
         c, v = self.config, inst.problem.n_nodes
@@ -170,7 +192,7 @@ class Doppler(Method):
         shown = torch.zeros(v if encoded is None else 0, v, 3)
         if encoded is not None:
             scores = self.network.scores(encoded, c.temperature if softmax else 1.0)
-            play(inst, (0, v), scores, *by, epsilon, softmax, teach, uniforms, state, record, lesson)
+            play(inst, (0, v), scores, *by, epsilon, softmax, teach, uniforms, state, record, guide)
             return record, state.device.astype(np.int16), shown
         for h in range(v):
             there = state.device >= 0
@@ -179,20 +201,23 @@ class Doppler(Method):
                 scores = self.network.scores(self.network.encode(inst, shown[h : h + 1]), c.temperature if softmax else 1.0)
             state.hidden[:] = 0.0
             np.add.at(state.hidden, state.device[there], scores.placed[there])
-            play(inst, (h, h + 1), scores, *by, epsilon, softmax, teach, uniforms, state, record, lesson)
+            play(inst, (h, h + 1), scores, *by, epsilon, softmax, teach, uniforms, state, record, guide)
         return record, state.device.astype(np.int16), shown
 
     def update(self, results: Sequence[Measurements]) -> None:
         if self._pending is None:
             return
-        index, encoded, records, shown = self._pending
+        index, encoded, records, shown, guided = self._pending
         self._pending = None
         inst = self._instance(self.problems[index])
         cost = results[0].objective
         gains = np.array([self._advantage(index, float(x)) for x in cost])
         if self.config.baseline == "others":
-            records, cost = self._with_best(index, records, cost)
+            records, cost = self._with_best(index, records, cost, guided)
             gains = self._against_others(index, cost)
+        self.episodes += len(results[0])
+        if not records:
+            return
         weights = gains / len(records)
         if encoded is None:
             encoded = self.network.encode(inst, torch.cat(shown))
@@ -206,7 +231,6 @@ class Doppler(Method):
         log_probs = torch.stack([p for p, _ in parts]).sum(dim=(0, 2))
         entropy = torch.stack([e for _, e in parts]).sum(dim=(0, 2)) / len(records)
         self.learner.step([(log_probs, weights, entropy)])
-        self.episodes += len(results[0])
 
     def _advantage(self, index: int, objective: float) -> float:
         """Reward minus the mean of the problem's earlier ones (section 5.1), by their standard deviation; 0 for the first."""
@@ -226,8 +250,8 @@ class Doppler(Method):
         self.rewards[index] = (count + 1, mean + share * difference, (1.0 - share) * (variance + share * difference**2), worst)
         return float(np.clip(advantage, -10.0, 10.0))
 
-    def _with_best(self, index: int, records: list[Record], cost: np.ndarray) -> tuple[list[Record], np.ndarray]:
-        """The update's episodes and the best ones before it, which are then the best of both."""
+    def _with_best(self, index: int, records: list[Record], cost: np.ndarray, guided: int) -> tuple[list[Record], np.ndarray]:
+        """The update's episodes but for the first ``guided`` and the best before it, which are then the best of all."""
         before = self.best[index]
         everything = [*zip(cost.tolist(), records, strict=True), *before]
         chosen: list[tuple[float, Record]] = []
@@ -237,7 +261,7 @@ class Doppler(Method):
             if all(one[0] != other[0] for other in chosen):  # the same time is most likely the same placement
                 chosen.append(one)
         self.best[index] = chosen
-        return [*records, *(r for _, r in before)], np.concatenate((cost, [c for c, _ in before]))
+        return [*records[guided:], *(r for _, r in before)], np.concatenate((cost[guided:], [c for c, _ in before]))
 
     def _against_others(self, index: int, objective: np.ndarray) -> np.ndarray:
         """Each reward of an update minus the mean of the others', float64[B]; 0 for a single one."""
@@ -261,8 +285,7 @@ class Doppler(Method):
             inst = self._instance(problems[update % len(problems)])
             count = min(c.imitation_episodes_per_update, c.imitation_episodes - update * c.imitation_episodes_per_update)
             encoded = None if self.per_step else self.network.encode(inst)
-            lesson = enumerate_meta_ops(inst.problem, c.inputs_everywhere) if c.teacher == "enumerative" else None
-            played = [self._play(inst, encoded, c.epsilon, False, True, lesson) for _ in range(count)]
+            played = [self._play(inst, encoded, c.epsilon, False, teach=True) for _ in range(count)]
             if encoded is None:
                 encoded = self.network.encode(inst, torch.cat([shown for _, _, shown in played]))
             selected, placed, _, _ = self.network.log_probabilities(encoded, [r for r, _, _ in played], teacher=True, free=inst.free)

@@ -145,32 +145,6 @@ def _earliest(starts, allowed):
 
 
 @numba.njit(cache=True, nogil=True)
-def _taught(v, lesson, seconds, state, allowed):
-    """Where the ``lesson`` wants node v, if each of its devices is matched with the one that holds most of its work so far.
-
-    Devices look alike to the policy, so what is taught is who belongs together, not a device's number. Pairs of a device of the
-    lesson and a device are matched one to one, those that share most work first. The idlest if that is not open to the node.
-    """
-    devices = allowed.size
-    shared = np.zeros((devices, devices))
-    for u in range(lesson.size):
-        if state.device[u] >= 0:
-            shared[lesson[u], state.device[u]] += seconds[u, state.device[u]]
-    idlest = -1
-    for d in range(devices):
-        if allowed[d] and (idlest < 0 or state.total[d] < state.total[idlest]):
-            idlest = d
-    for _ in range(devices):
-        pair = np.argmax(shared)
-        of, d = pair // devices, pair % devices
-        if of == lesson[v]:
-            return d if allowed[d] else idlest
-        shared[of, :] = -1.0
-        shared[:, d] = -1.0
-    return idlest
-
-
-@numba.njit(cache=True, nogil=True)
 def _pick(logits, allowed, softmax, uniform):
     """The largest allowed logit, or one drawn from the softmax of the allowed ones."""
     best = -1
@@ -251,7 +225,7 @@ def _settle(v, d, begin, arrays, scores, state):
 
 
 @numba.njit(cache=True, nogil=True)
-def _play(first, last, arrays, scores, select_by, place_by, epsilon, softmax, teach, lesson, uniforms, state, record):
+def _play(first, last, arrays, scores, select_by, place_by, epsilon, softmax, teach, guide, uniforms, state, record):
     in_pointer, parents, in_bytes, _, _, seconds, delay, per_byte = arrays[:8]
     to_exit, free, feasible, leaders, need, memory = arrays[8:]
     n, devices = seconds.shape
@@ -277,10 +251,7 @@ def _play(first, last, arrays, scores, select_by, place_by, epsilon, softmax, te
                 record.teacher_features[h], record.teacher_open[h], starts,
             )  # fmt: skip
             record.teacher_node[h] = rule
-            if lesson.size > 0:
-                record.teacher_device[h] = _taught(rule, lesson, seconds, state, record.teacher_open[h])
-            else:
-                record.teacher_device[h] = _earliest(starts, record.teacher_open[h])
+            record.teacher_device[h] = _earliest(starts, record.teacher_open[h])
         span = slice(in_pointer[v], in_pointer[v + 1])
         features, allowed = record.features[h], record.open[h]
         _look(
@@ -289,6 +260,8 @@ def _play(first, last, arrays, scores, select_by, place_by, epsilon, softmax, te
         )  # fmt: skip
         if place_by == BY_RULE:
             d = _earliest(starts, allowed)
+        elif guide[v] >= 0 and allowed[guide[v]]:
+            d = guide[v]
         elif uniforms[h, 2] < epsilon:
             d = _random(allowed, uniforms[h, 3])
         else:
@@ -300,7 +273,7 @@ def _play(first, last, arrays, scores, select_by, place_by, epsilon, softmax, te
 
 def play(
     inst: Instance, steps: tuple[int, int], scores: Scores, select_by: int, place_by: int, epsilon: float, softmax: bool, teach: bool,
-    uniforms: np.ndarray, state: State, record: Record, lesson: np.ndarray | None = None,
+    uniforms: np.ndarray, state: State, record: Record, guide: np.ndarray | None = None,
 ) -> None:  # fmt: skip
     """Steps ``steps[0]`` to ``steps[1]`` of an episode, changing ``state`` and filling ``record``.
 
@@ -316,11 +289,11 @@ def play(
         uniforms: numbers in [0, 1), float64[V, 4], one row a step.
         state: where the episode is.
         record: of the episode.
-        lesson: the placement int[V] that is taught, whatever its devices are called; None teaches the earliest start.
+        guide: where nodes are put instead of where the policy wants them, int[V]; -1 leaves a node to the policy.
     """
-    lesson = np.empty(0, dtype=np.int64) if lesson is None else lesson.astype(np.int64)
+    guide = np.full(inst.problem.n_nodes, -1, dtype=np.int64) if guide is None else guide.astype(np.int64)
     arrays = (
         inst.in_pointer, inst.parents, inst.in_bytes, inst.out_pointer, inst.children, inst.seconds, inst.delay, inst.per_byte,
         inst.to_exit, inst.free, inst.feasible, inst.leaders, inst.need, inst.memory,
     )  # fmt: skip
-    _play(steps[0], steps[1], arrays, scores, select_by, place_by, epsilon, softmax, teach, lesson, uniforms, state, record)
+    _play(steps[0], steps[1], arrays, scores, select_by, place_by, epsilon, softmax, teach, guide, uniforms, state, record)

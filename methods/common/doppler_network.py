@@ -128,20 +128,20 @@ class DopplerNetwork(nn.Module):
         """Logits of all devices for ``node`` [B, H], after the episode placed ``order`` on ``went`` [B, H] one by one, [B, H, D]."""
         b, steps, d = features.shape[:3]
         v = encoded.node.shape[1]
-        # What is on each device before step h: one-hot placements in the order they were made, without the step's own.
-        mask = torch.zeros(b, steps + 1, d, v)
         rows, columns = torch.arange(b)[:, None], torch.arange(1, steps + 1)[None]
-        mask[rows, columns, went, order] = 1.0
-        mask = mask.cumsum(dim=1)[:, :-1]
         if len(encoded.placed) == 1:
-            sums = mask.reshape(-1, v) @ encoded.placed[0]
+            # What the nodes on each device add up to before step h: one row a step, summed over the steps.
+            sums = encoded.placed.new_zeros(b, steps + 1, d, encoded.placed.shape[-1])
+            sums = sums.index_put((rows, columns, went), encoded.placed[0][order])[:, :-1].cumsum(dim=1)
             own = encoded.node[0][node]
-        else:
+        else:  # every step has embeddings of its own, so which nodes are there is summed instead
+            mask = torch.zeros(b, steps + 1, d, v)
+            mask[rows, columns, went, order] = 1.0
             placed, nodes = encoded.placed.view(b, steps, v, -1), encoded.node.view(b, steps, v, -1)
-            sums = (mask @ placed).reshape(b * steps * d, -1)
+            sums = mask[:, :-1].cumsum(dim=1) @ placed
             own = nodes[rows, torch.arange(steps)[None], node]
         y = self.device_out(nn.functional.leaky_relu(self.device_in(features), SLOPE))
-        layer = own[:, :, None] + sums.view(b, steps, d, -1) + y
+        layer = own[:, :, None] + sums + y
         return self.output(nn.functional.leaky_relu(layer, SLOPE))[..., 0]
 
 

@@ -168,25 +168,6 @@ def test_reinforcement_learns():
     assert np.mean(means[-20:]) < 0.85 * np.mean(means[:20])
 
 
-def test_a_lesson_is_taught_whatever_its_devices_are_called():
-    problem = small(3)
-    inst = instance(problem, "seconds", True)
-    method = build("doppler", {"hidden": 4}, [problem], 0)
-    scores = method.network.scores(method.network.encode(inst))
-    lesson = np.random.default_rng(0).integers(0, 3, problem.n_nodes)
-    state, record = new_state(inst, 4), new_record(inst)
-    for h in range(problem.n_nodes):  # always do what is taught
-        play(inst, (h, h + 1), scores, BY_RULE, BY_RULE, 0.0, False, True, np.zeros((problem.n_nodes, 4)), state, record, lesson)
-        v, d = record.teacher_node[h], record.teacher_device[h]
-        moved = state.device[v]
-        state.device[v] = d
-        state.total[moved] -= inst.seconds[v, moved]
-        state.total[d] += inst.seconds[v, d]
-    works = ~inst.free
-    names = [set(state.device[works & (lesson == k)].tolist()) for k in range(3)]
-    assert [len(n) for n in names] == [1, 1, 1] and len(set.union(*names)) == 3
-
-
 def test_the_best_episodes_take_part_in_every_update_and_in_checkpoints():
     problem = small()
     config = {"hidden": 8, "exploration": "softmax", "baseline": "others", "keep_best": 2, "episodes_per_update": 3, "positions": True}
@@ -208,6 +189,25 @@ def test_the_best_episodes_take_part_in_every_update_and_in_checkpoints():
     assert go(method, 3) == go(again, 3)
     gains = method._against_others(0, np.array([1.0, 2.0, 3.0]))
     np.testing.assert_allclose(gains / gains[0], [1.0, 0.0, -1.0], atol=1e-12)
+
+
+def test_a_demonstration_comes_first_and_the_best_is_replayed_with_small_changes():
+    problem = small()
+    config = {"hidden": 8, "exploration": "softmax", "baseline": "others", "keep_best": 1, "episodes_per_update": 4, "replay": 0.5}
+    method = build("doppler", {**config, "demonstrate": True, "replay_anew": 0.0}, [problem], 0)
+    simulator = WorkConservingSimulator()
+    lesson = build("enumerative", {}, [problem], 0).propose(1)[0].placements[0]
+    for update in range(3):
+        (proposal,) = method.propose(64)
+        if update == 0:
+            np.testing.assert_array_equal(proposal.placements[0], lesson)
+        else:
+            best = method.best[0][0][1]
+            np.testing.assert_array_equal(proposal.placements[:2][:, best.node], [best.device, best.device])
+        method.update([simulator.evaluate(problem, proposal.placements)])
+    for wrong in ({"keep_best": 0}, {"replay": 1.0}, {"message_passing": "step"}):
+        with pytest.raises(InputError):
+            build("doppler", {**config, **wrong}, [problem], 0)
 
 
 def test_positions_tell_shards_of_one_operator_apart():
