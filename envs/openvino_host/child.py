@@ -15,6 +15,7 @@ import numpy as np
 
 from envs.child_process import serve
 from envs.engine.measuring import Measuring
+from envs.errors import InputError
 from envs.graph import ComputationGraph
 from envs.graphs.openvino_capture import InputShapes, first_line, import_openvino
 from envs.measurement import Outcome
@@ -70,6 +71,16 @@ class _Child:
         except (RuntimeError, MemoryError) as error:
             return _failed("does not compile", error)
         return self._run(model, executable, seconds)
+
+    def outputs(self, key: str, placement: np.ndarray) -> list[np.ndarray]:
+        """What one placement computes from the model's inputs; InputError if it does not."""
+        model = self.models[key]
+        try:
+            executable, _ = self._compiled(key, model, model.settled(placement))
+            executable.run()
+        except (RuntimeError, MemoryError) as error:
+            raise InputError(f"a placement of {model.graph.name!r} does not run: {first_line(error)}") from None
+        return executable.outputs()
 
     def choose(self, key: str, kind: str, order: list[int]) -> dict[str, Any]:
         """Run the toolkit's own choice among devices in order of preference; ``kind`` is ``HETERO`` or ``AUTO``."""

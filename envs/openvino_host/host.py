@@ -153,6 +153,18 @@ class OpenVinoHost:
         order = [problem.network.index(name) for name in preference]
         return self._detail(self._measured(problem.graph, "choose", kind, order))
 
+    def outputs(self, problem: Problem, placement: np.ndarray) -> list[np.ndarray]:
+        """What a valid ``placement`` int16[V] computes from the inputs that all measurements use (to compare as Table 4 does).
+
+        Raises:
+            InputError: if it does not run.
+        """
+        try:
+            key = self._ready(problem.graph)
+            return self._started().ask(self.compile_limit + self.measuring.time_limit + _GRACE, "outputs", key, placement)
+        except Fault as fault:
+            raise InputError(f"a placement of {problem.name} does not run: {fault}") from None
+
     def describe(self) -> list[str]:
         """What each device is, for reports."""
         return self._started().ask(_START_LIMIT, "describe")

@@ -204,14 +204,24 @@ def _depth(problem: Problem) -> int:
 
 
 def _by_network(study: Study) -> Table:
-    """Mean SLR over graphs for every network, in the order of the sweep's names."""
+    """Mean SLR over graphs for every network, in the order of the sweep's names, and the worst of them against the baseline's."""
     names = sorted({s.problem.network.name for s in study.scores}, key=_natural)
-    rows = []
+    baseline = str(study.entry.get("baseline") or study.record.known_baseline or "heft")
+
+    def means(method: str) -> dict[str, float]:
+        values: dict[str, list[float]] = {}
+        for s in study.of(method):
+            values.setdefault(s.problem.network.name, []).append(s.value)
+        return {n: float(np.mean(v)) for n, v in values.items()}
+
+    reference, rows = means(baseline), []
     for method in study.methods:
-        scores = study.of(method)
-        cells = [[s.value for s in scores if s.problem.network.name == n] for n in names]
-        rows.append([method, *(f"{np.mean(c):.3f}" if c else "–" for c in cells)])
-    return study.table(["method", *(n.rpartition("/")[2] for n in names)], rows, "SLR averaged over graphs, by network.")
+        own = means(method)
+        ratios = [own[n] / reference[n] for n in own if n in reference]
+        worst = f"{100 * (max(ratios) - 1):+.1f} %" if ratios and method != baseline else "–"
+        rows.append([method, *(f"{own[n]:.3f}" if n in own else "–" for n in names), worst])
+    columns = ["method", *(n.rpartition("/")[2] for n in names), f"worst against {baseline}"]
+    return study.table(columns, rows, "SLR averaged over graphs, by network.")
 
 
 def _natural(name: str) -> tuple[Any, ...]:
@@ -289,6 +299,15 @@ def _search_time(study: Study) -> Table:
     return _by_graph(study, ("s",), cells, "Wall time of a trial; trials that ran beside it slow it down.")
 
 
+def _outputs(study: Study) -> Table:
+    """HSDAG's Table 4: what the best placements compute, method against method, run once more on this machine."""
+    from orchestration.report.outputs import COLUMNS, outputs_rows
+
+    return study.table(
+        COLUMNS, outputs_rows(study), "Outputs of the best placements on the same inputs; the last column is relative to the second one."
+    )
+
+
 def _by_graph(study: Study, units: Sequence[str], cells: Callable[[str, str], list[str]], note: str) -> Table:
     """A row a method, for each graph the ``cells`` in their ``units`` and, where the entry gives it, the paper's figure."""
     graphs = list(dict.fromkeys(s.problem.graph.name for s in study.scores))
@@ -316,7 +335,7 @@ def _figure(value: float, digits: int) -> str:
 SHAPES: Mapping[str, Callable[[Study], Table]] = {
     "final": _final, "by-step": _by_step, "by-depth": _by_depth, "by-network": _by_network, "pairwise": _pairwise,
     "by-training": _training, "distribution": _distribution, "relocation": _relocation, "speedup": _speedup,
-    "search-time": _search_time,
+    "search-time": _search_time, "outputs": _outputs,
 }  # fmt: skip
 
 

@@ -81,6 +81,7 @@ def test_any_placement_runs_and_computes_the_same(model, mode):
         placements = random_valid(problem, 6)
         details = host.details(problem, placements)
         again = host.details(problem, placements[-1:])[0]
+        first, last = (host.outputs(problem, placements[i]) for i in (0, -1))
     assert isinstance(host, Evaluator)
     for d in details:
         assert d.outcome == Outcome.OK, d.note
@@ -89,6 +90,7 @@ def test_any_placement_runs_and_computes_the_same(model, mode):
         assert d.samples.shape == (3,)
         assert d.seconds == d.samples[-2:].mean() > 0
         assert d.compile_seconds > 0
+    assert agreement(first, last).relative < 1e-5
     assert len({d.segments for d in details}) > 1
     assert again.compile_seconds == 0.0, "compiled before"
 

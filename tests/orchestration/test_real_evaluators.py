@@ -105,3 +105,34 @@ def test_the_toolkit_chooses_by_its_preference(tmp_path):
     assert m.protocol.endswith("choice=HETERO:b,a")
     with pytest.raises(InputError, match="OpenVINO chooses by HETERO or AUTO"):
         build_evaluator(EvaluatorSpec("openvino", {**options, "choice": "GREEDY"}))
+
+
+MEASURED = """
+sweep: measured
+problems:
+  graphs: {{small: {{file: small.xml}}}}
+  networks: {{two: {{file: two.json}}}}
+methods: {{a-only: {{method: single-device, device: a}}, b-only: {{method: single-device, device: b}}, heft: }}
+budget: 2
+evaluator: {{kind: openvino, devices: {devices}, models: {{small: {{file: {model}}}}}, measuring: {{repetitions: 3, average_last: 2}}}}
+report: {{tables: [{{shape: outputs, title: Table 4}}]}}
+"""
+NETWORK = """{"format": "placewright/1", "network": {"name": "two", "devices": [{"name": "a", "speed": 1e9}, {"name": "b", "speed": 1e9}],
+"links": {"bandwidth": 1e9, "delay": 1e-5}}}"""
+
+
+@pytest.mark.slow
+def test_a_measured_sweep_compares_what_its_placements_compute(tmp_path, capsys):
+    from orchestration.cli.main import main
+
+    write_model(tmp_path / "small.xml")
+    (tmp_path / "two.json").write_text(NETWORK)
+    devices = "{a: {plugin: CPU, threads: 1, precision: f32}, b: {plugin: CPU, threads: 2, precision: f32}}"
+    (tmp_path / "measured.yaml").write_text(MEASURED.format(devices=devices, model=tmp_path / "small.xml"))
+    home = tmp_path / "home"
+    assert main(["run", str(tmp_path / "measured.yaml"), "--local", "--output", str(home)]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "measured.yaml"), "--study", "--home", str(home)]) == 0
+    text = capsys.readouterr().out
+    assert "Table 4" in text and text.count("small") == 3
+    assert "a-only vs b-only" in text and "b-only vs heft" in text and "1.000000" in text
