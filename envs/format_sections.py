@@ -15,10 +15,10 @@ from envs.network import DeviceNetwork
 
 _GRAPH = ("name", "nodes", "edges")
 _NODE = (
-    "name", "op", "flops", "work", "output_bytes", "output_shape", "parameter_bytes", "hardware", "colocate", "meta_op", "devices",
+    "name", "op", "flops", "work", "output_bytes", "output_shape", "parameter_bytes", "hardware", "colocate", "meta_op", "layer", "devices",
 )  # fmt: skip
 _EDGE = ("from", "to", "bytes")
-_NETWORK = ("name", "devices", "links")
+_NETWORK = ("name", "devices", "links", "live_memory")
 _DEVICE_NUMBERS = {
     # key: (value if not given, whether null means unlimited)
     "speed": (1.0, False),
@@ -42,15 +42,15 @@ def graph_section(spec: Any, name: str, timed: bool = False) -> tuple[Computatio
     name = as_string(spec.get("name", name), "graph: name")
     nodes = as_list(need(spec, "nodes", "graph"), "graph: nodes")
     columns = [_node(node, i, timed) for i, node in enumerate(nodes)]
-    fields = zip(*columns, strict=True) if columns else ((),) * 10
-    names, ops, flops, output, shapes, parameters, hardware, colocate, meta_op, devices = fields
+    fields = zip(*columns, strict=True) if columns else ((),) * 11
+    names, ops, flops, output, shapes, parameters, hardware, colocate, meta_op, layer, devices = fields
     given = as_list(spec.get("edges", []), "graph: edges")
     # Edges of a graph without nodes, or with two of one name, would be blamed for it: leave the complaint to the graph.
     edges, edge_bytes = _edges(given if 0 < len(names) == len(set(names)) else [], names, output, name)
     graph = ComputationGraph(
         names=names, op_types=ops, flops=np.array(flops), output_bytes=np.array(output), edges=edges, edge_bytes=np.array(edge_bytes),
         parameter_bytes=np.array(parameters), output_shapes=shapes, hardware=hardware, colocation=_labels(colocate, names, "colocate"),
-        meta_op=_labels(meta_op, names, "meta_op"), name=name,
+        meta_op=_labels(meta_op, names, "meta_op"), layer=np.array(layer), name=name,
     )  # fmt: skip
     return graph, {i: row for i, row in enumerate(devices) if row is not None}
 
@@ -71,6 +71,9 @@ def _node(node: Any, i: int, timed: bool) -> tuple[Any, ...]:
     shape = as_list(node.get("output_shape", []), f"{where}: output_shape")
     if not all(type(d) is int and d >= 0 for d in shape):
         raise InputError(f"{where}: output_shape must be a list of whole numbers, not {short(shape)}")
+    layer = node.get("layer", -1)
+    if "layer" in node and not (type(layer) is int and 0 <= layer < 2**31):
+        raise InputError(f"{where}: layer must be a whole number from 0, not {short(layer)}")
     return (
         name,
         as_string(node.get("op", "task"), f"{where}: op"),
@@ -81,6 +84,7 @@ def _node(node: Any, i: int, timed: bool) -> tuple[Any, ...]:
         as_string(node.get("hardware") or "", f"{where}: hardware"),
         node.get("colocate"),
         node.get("meta_op"),
+        layer,
         as_strings(node["devices"], f"{where}: devices") if "devices" in node else None,
     )
 
@@ -148,10 +152,13 @@ def network_section(spec: Any, name: str, timed: bool = False) -> DeviceNetwork:
         columns["supports"].append(frozenset(as_strings(given.get("supports", []), f"{where}: supports")))
         for key, (default, unlimited) in _DEVICE_NUMBERS.items():
             columns[key].append(as_limit(given[key], f"{where}: {key}", unlimited) if key in given else default)
+    live = spec.get("live_memory", False)
+    if not isinstance(live, bool):
+        raise InputError(f"network: live_memory must be true or false, not {short(live)}")
     names = columns["name"]
     links = _links(spec.get("links", {}), names)
     return DeviceNetwork(
-        names=tuple(names), kinds=tuple(columns["kind"]), supports=tuple(columns["supports"]), name=name,
+        names=tuple(names), kinds=tuple(columns["kind"]), supports=tuple(columns["supports"]), name=name, live_memory=live,
         **{key: np.array(columns[key]) for key in _DEVICE_NUMBERS}, **links,
     )  # fmt: skip
 
@@ -207,12 +214,14 @@ def dump_graph_section(graph: ComputationGraph, allowed: np.ndarray | None, netw
     listed = np.zeros(graph.n_nodes, dtype=bool) if allowed is None else np.logical_not(allowed.all(axis=1))
     # A mask that allows everything is written at the first node, so that the problem keeps its content hash.
     listed[0] |= allowed is not None and not listed.any()
-    numbers = zip(*(getattr(graph, k).tolist() for k in ("flops", "output_bytes", "parameter_bytes", "colocation", "meta_op")), strict=True)
-    for i, (flops, output, parameters, group, meta) in enumerate(numbers):
+    columns = ("flops", "output_bytes", "parameter_bytes", "colocation", "meta_op", "layer")
+    numbers = zip(*(getattr(graph, k).tolist() for k in columns), strict=True)
+    for i, (flops, output, parameters, group, meta, layer) in enumerate(numbers):
         node: dict[str, Any] = {"name": graph.names[i], "op": graph.op_types[i], "flops": flops, "output_bytes": output}
         extra = {
             "output_shape": list(graph.output_shapes[i]), "parameter_bytes": parameters, "hardware": graph.hardware[i],
             "colocate": group if group >= 0 else "", "meta_op": meta if meta >= 0 else "",
+            "layer": layer if layer >= 0 else "",
         }  # fmt: skip
         node.update((k, v) for k, v in extra.items() if v not in ("", []) and (k != "parameter_bytes" or v))
         if allowed is not None and network is not None and listed[i]:
@@ -243,7 +252,8 @@ def dump_network_section(network: DeviceNetwork) -> dict[str, Any]:
         same = values.size <= 1
         flat = values.tolist() or [_LINK_NUMBERS[key]]
         links[key] = _finite(flat[0]) if same else [[_finite(x) for x in row] for row in matrix.tolist()]
-    return {"name": network.name, "devices": devices, "links": links}
+    live = {"live_memory": True} if network.live_memory else {}
+    return {"name": network.name, "devices": devices, "links": links, **live}
 
 
 def _finite(value: float) -> float | None:

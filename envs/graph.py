@@ -66,6 +66,8 @@ class ComputationGraph:
     """Co-location group of each node (equal numbers share a device), int32[V]; -1 (the default) is no group."""
     meta_op: np.ndarray = None  # type: ignore[assignment]
     """Sharded operator that each node came from, int32[V]; -1 (the default) is none."""
+    layer: np.ndarray = None  # type: ignore[assignment]
+    """Layer of the model that each node belongs to, counted from 0 in the order of the model, int32[V]; -1 (the default) is unknown."""
     name: str = field(default="graph")
 
     def __post_init__(self) -> None:
@@ -80,7 +82,7 @@ class ComputationGraph:
         shapes: Sequence[Sequence[int]] = ((),) * n if self.output_shapes is None else self.output_shapes
         set_(self, "output_shapes", tuple(tuple(int(d) for d in s) for s in shapes))
         set_(self, "hardware", ("",) * n if self.hardware is None else tuple(h or "" for h in self.hardware))
-        for key in ("colocation", "meta_op"):
+        for key in ("colocation", "meta_op", "layer"):
             value = getattr(self, key)
             set_(self, key, frozen(np.full(n, -1) if value is None else value, np.int32))
         self._check()
@@ -102,7 +104,7 @@ class ComputationGraph:
             seen: set[str] = set()
             twice = next(x for x in self.names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
             raise InputError(f"graph {self.name!r} has two nodes named {twice!r}; names must be unique")
-        for key in ("op_types", "flops", "output_bytes", "parameter_bytes", "output_shapes", "hardware", "colocation", "meta_op"):
+        for key in ("op_types", "flops", "output_bytes", "parameter_bytes", "output_shapes", "hardware", "colocation", "meta_op", "layer"):
             if len(getattr(self, key)) != n:
                 raise InputError(f"graph {self.name!r} has {n} nodes but {len(getattr(self, key))} values of {key}")
         if len(self.edge_bytes) != len(self.edges):
@@ -196,6 +198,7 @@ class ComputationGraph:
         return digest(
             self.names, self.op_types, self.flops, self.output_bytes, self.edges, self.edge_bytes, self.parameter_bytes,
             self.output_shapes, self.hardware, self.colocation, self.meta_op,
+            *((self.layer,) if (self.layer >= 0).any() else ()),
         )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:

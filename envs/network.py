@@ -47,6 +47,8 @@ class DeviceNetwork:
     supports: tuple[frozenset[str], ...] = None  # type: ignore[assignment]
     """Hardware that each device offers to operations that require it; empty sets if not given."""
     name: str = field(default="network")
+    live_memory: bool = False
+    """Whether devices free an output once it has been read; otherwise they hold all outputs of their operations to the end."""
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
@@ -129,7 +131,9 @@ class DeviceNetwork:
                 "launch_overhead",
             )
         ]
-        return digest(self.names, self.kinds, tuple(tuple(sorted(s)) for s in self.supports), *arrays)
+        return digest(
+            self.names, self.kinds, tuple(tuple(sorted(s)) for s in self.supports), *arrays, *(("live",) if self.live_memory else ())
+        )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceNetwork) and self.name == other.name and self.content_hash == other.content_hash

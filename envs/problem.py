@@ -118,10 +118,19 @@ class Problem:
         together = (p == p[:, self.leaders]).all(axis=1)
         return inside & allowed & together
 
+    @cached_property
+    def held_bytes(self) -> np.ndarray:
+        """Bytes that each operation holds on its device throughout, float64[V]: parameters, and outputs where nothing is freed."""
+        graph = self.graph
+        return frozen(graph.parameter_bytes + (0.0 if self.network.live_memory else graph.output_bytes), np.float64)
+
     def memory_used(self, placements: np.ndarray) -> np.ndarray:
-        """Bytes on each device for valid placements ``[B, V]``, float64[B, D]: parameters plus outputs of its operations."""
+        """Bytes held throughout on each device for valid placements ``[B, V]``, float64[B, D].
+
+        On networks with ``live_memory`` a run needs more at times; how much is found by the simulator (`envs.simulators.live_memory`).
+        """
         p = np.asarray(placements)
-        need = self.graph.parameter_bytes + self.graph.output_bytes
+        need = self.held_bytes
         flat = np.bincount((p + np.arange(len(p))[:, None] * self.n_devices).ravel(), np.tile(need, len(p)), len(p) * self.n_devices)
         return flat.reshape(len(p), self.n_devices)
 

@@ -122,13 +122,10 @@ def graph_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenD
 
 
 def _model_source(settings: Mapping[str, Any]) -> FrozenDict:
-    from envs.graphs import torch_capture
+    from envs.graphs.capture import resolve_options
 
-    name = settings["model"]
-    if not isinstance(name, str) or name not in torch_capture.NAMED:
-        raise InputError(f"unknown model {name!r}{nearest(str(name), torch_capture.NAMED)}")
-    options = {k: v for k, v in settings.items() if k != "model"}
-    return FrozenDict({"model": name, **torch_capture.resolve_options(name, options)})
+    name = str(settings["model"])
+    return FrozenDict({"model": name, **resolve_options(name, {k: v for k, v in settings.items() if k != "model"})})
 
 
 def _sharded_source(settings: Mapping[str, Any]) -> FrozenDict:

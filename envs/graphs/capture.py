@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from envs.errors import InputError, nearest
 from envs.graph import ComputationGraph
-from envs.graphs import openvino_capture, store, torch_capture
+from envs.graphs import openvino_capture, step_models, store, torch_capture
 from envs.graphs.openvino_capture import InputShapes
 
 if TYPE_CHECKING:
@@ -25,7 +25,21 @@ SUFFIXES = (".xml", ".onnx")
 
 def model_names() -> list[str]:
     """The models known by name, sorted."""
-    return sorted(torch_capture.NAMED)
+    return sorted({*torch_capture.NAMED, *step_models.STEPS})
+
+
+def is_step(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a model known by name is meant as a step of a torch module, and not as an OpenVINO model for inference."""
+    return name in step_models.STEPS and (name not in torch_capture.NAMED or options.get("training", False) is not False)
+
+
+def resolve_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a model known by name, defaults filled in; InputError for unknown names and impossible values."""
+    if name not in model_names():
+        raise InputError(f"unknown model {name!r}{nearest(name, model_names())}")
+    if is_step(name, options):
+        return step_models.resolve_step(name, options)
+    return torch_capture.resolve_options(name, {k: v for k, v in options.items() if k != "training"})
 
 
 def capture(
@@ -52,11 +66,17 @@ def capture(
         colocate_constants: keep weights with the one operation that reads them (a co-location group); a placement that splits
             them would send weights over a link at every inference, which no runtime does.
         cache: read and write the disk cache (`store.cache_directory`). Torch modules have no content to look up and are never cached.
-        options: for named models: ``batch``, ``size`` (images), ``length`` (tokens, 128), ``attention`` (``sdpa``, ``eager``).
+        options: for named models: ``batch``, ``size`` (images), ``length`` (tokens, 128), ``attention`` (``sdpa``, ``eager``), and those of
+            `envs.graphs.step_models`, whose graphs are traced operation by operation (``training: true`` for a whole training step).
 
     Raises:
         InputError: in one sentence, for anything that is missing, malformed or unsupported.
     """
+    if isinstance(source, str) and source in step_models.STEPS and is_step(source, options):
+        if input_shapes is not None or example_inputs is not None:
+            raise InputError(f"model {source!r} takes its sizes as options ({', '.join(step_models.STEPS[source].sizes)})")
+        step = step_models.capture_named_step(source, step_models.resolve_step(source, options), cache)
+        return replace(step, name=name or source)
     model = resolve(source, example_inputs, input_shapes, options)
     key = None
     if cache and model.key is not None:
@@ -88,6 +108,8 @@ def resolve(source: object, example_inputs: Any, input_shapes: InputShapes | Non
     """Check what `capture` was given and identify the model's content, without building it."""
     if isinstance(source, str | Path) and example_inputs is not None:
         raise InputError(f"example_inputs belong to a torch module; {str(source)!r} is captured without")
+    if isinstance(source, str) and source in step_models.STEPS and is_step(source, options):
+        raise InputError(f"model {source!r} is known as a step of a torch module only, which OpenVINO does not run")
     if isinstance(source, str) and source in torch_capture.NAMED:
         if input_shapes is not None:
             sizes = ", ".join(torch_capture.NAMED[source].sizes)

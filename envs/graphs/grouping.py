@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from envs.errors import InputError
 from envs.graph import ComputationGraph
@@ -50,16 +53,55 @@ def group_operators(graph: ComputationGraph, groups: int) -> ComputationGraph:
 
 def _merge(graph: ComputationGraph, groups: int) -> tuple[np.ndarray, np.ndarray, dict[tuple[int, int], float]]:
     """The operator that heads each operator's group int64[V], those heads in order, and the bytes of the edges between heads."""
-    parents: list[set[int]] = [set() for _ in range(graph.n_nodes)]
-    children: list[set[int]] = [set() for _ in range(graph.n_nodes)]
+    kinds = list(zip(graph.hardware, graph.colocation.tolist(), strict=True))
+    return _contract(graph.edges, graph.edge_bytes, graph.flops, kinds, groups)
+
+
+def merge_operators(chosen: np.ndarray, edges: np.ndarray, work: np.ndarray, groups: int) -> np.ndarray:
+    """The operator that heads the group of each of V operators, int64[V], by the rule of `group_operators` on the subgraph of ``chosen``.
+
+    Args:
+        chosen: operators that may be merged, bool[V]; the others head themselves.
+        edges: [E, 2].
+        work: FLOPs, float64[V].
+        groups: how many are to be left of the chosen ones.
+    """
+    at = np.flatnonzero(chosen)
+    index = np.full(len(chosen), -1)
+    index[at] = np.arange(len(at))
+    inner = index[edges[chosen[edges].all(axis=1)]]
+    owner, _, _ = _contract(inner, np.zeros(len(inner)), work[at], [None] * len(at), groups)
+    heads = np.arange(len(chosen))
+    heads[at] = at[owner]
+    return heads
+
+
+def joined(sets: Iterable[Collection[int]], n: int) -> np.ndarray:
+    """Group numbers int32[n] such that sets with a common member are one group; -1 outside of all."""
+    members = [np.fromiter(s, dtype=np.int64, count=len(s)) for s in sets if len(s)]
+    groups = np.full(n, -1, dtype=np.int32)
+    if members:
+        firsts = np.repeat([m[0] for m in members], [len(m) for m in members])
+        everyone = np.concatenate(members)
+        of = connected_components(coo_array((np.ones(len(everyone)), (firsts, everyone)), shape=(n, n)), directed=False)[1]
+        groups[everyone] = np.unique(of[everyone], return_inverse=True)[1]
+    return groups
+
+
+def _contract(
+    edges: np.ndarray, edge_bytes: np.ndarray, work: np.ndarray, kinds: Sequence[object], groups: int
+) -> tuple[np.ndarray, np.ndarray, dict[tuple[int, int], float]]:
+    """`_merge` on plain arrays; operators of different ``kinds`` stay apart."""
+    n = len(work)
+    parents: list[set[int]] = [set() for _ in range(n)]
+    children: list[set[int]] = [set() for _ in range(n)]
     data: dict[tuple[int, int], float] = {}
-    for (u, v), size in zip(graph.edges.tolist(), graph.edge_bytes.tolist(), strict=True):
+    for (u, v), size in zip(edges.tolist(), edge_bytes.tolist(), strict=True):
         parents[v].add(u)
         children[u].add(v)
         data[u, v] = data.get((u, v), 0.0) + size
-    cost, owner, alive = graph.flops.copy(), np.arange(graph.n_nodes), graph.n_nodes
-    kinds = list(zip(graph.hardware, graph.colocation.tolist(), strict=True))
-    heap = [(cost[v], v) for v in range(graph.n_nodes) if len(parents[v]) == 1]
+    cost, owner, alive = work.copy(), np.arange(n), n
+    heap = [(cost[v], v) for v in range(n) if len(parents[v]) == 1]
     heapq.heapify(heap)
     while heap and alive > groups:
         known, v = heapq.heappop(heap)
@@ -82,4 +124,4 @@ def _merge(graph: ComputationGraph, groups: int) -> tuple[np.ndarray, np.ndarray
                 heapq.heappush(heap, (cost[w], w))
         if len(parents[u]) == 1:
             heapq.heappush(heap, (cost[u], u))
-    return owner, np.flatnonzero(owner == np.arange(graph.n_nodes)), data
+    return owner, np.flatnonzero(owner == np.arange(n)), data

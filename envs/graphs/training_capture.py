@@ -35,7 +35,10 @@ from torch.utils.flop_counter import flop_registry
 
 from envs.errors import InputError
 from envs.graph import ComputationGraph
+from envs.graphs.grouping import joined, merge_operators
+from envs.graphs.trace_origins import FORWARD, LAYER, Origins, counterparts
 
+Layers = Callable[[nn.Module], Sequence[Sequence[nn.Module]]]
 Optimizer = Literal["sgd", "momentum", "adam"]
 STATES: dict[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
 """Tensors that each optimizer keeps for every weight."""
@@ -66,6 +69,9 @@ def capture_step(
     training: bool = True,
     optimizer: Optimizer = "adam",
     colocate: bool = True,
+    groups: int = 0,
+    layers: Layers | None = None,
+    host_inputs: bool = False,
     name: str | None = None,
 ) -> ComputationGraph:
     """The computation graph of one step of ``module``.
@@ -77,6 +83,10 @@ def capture_step(
             otherwise the sum of the means of all its floating outputs.
         optimizer: ``sgd``, ``momentum`` or ``adam`` (without weight decay or clipping).
         colocate: put a weight in one group with its gradient, its state and its update; without training, with its only reader.
+        groups: merge forward operations into about so many groups too, with their gradients and the weights that only one group reads
+            (`envs.graphs.grouping.merge_operators`); 0 merges none.
+        layers: the modules of each layer, by which ``layer`` of the graph is told; without, that is -1 throughout.
+        host_inputs: let the inputs require hardware ``cpu``, from where a training program feeds them.
         name: the graph's name; by default the module's class.
 
     Raises:
@@ -91,22 +101,26 @@ def capture_step(
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         try:
-            step = _Step(module, inputs, mode, training, optimizer)
+            step = _Step(module, inputs, mode, training, optimizer, layers)
         except Exception as error:  # whatever the user's module raises
             label = type(module).__name__ if isinstance(module, nn.Module) else getattr(module, "__name__", "module")
             raise InputError(f"torch module {label} cannot be captured: {str(error).strip().splitlines()[0]}") from None
-    return _Nodes(step, training, colocate).graph(name or step.name)
+    return _Nodes(step, training).graph(name or step.name, colocate, groups, host_inputs)
 
 
 class _Step:
     """One traced step: its FX graph, what its placeholders are, and which outputs are new values of which weight."""
 
-    def __init__(self, module: Any, inputs: Sequence[Tensor | TensorSpec], mode: FakeTensorMode, training: bool, optimizer: str) -> None:
+    def __init__(
+        self, module: Any, inputs: Sequence[Tensor | TensorSpec], mode: FakeTensorMode, training: bool, optimizer: str,
+        layers: Layers | None,
+    ) -> None:  # fmt: skip
         with mode:
             built: nn.Module = module if isinstance(module, nn.Module) else module()
             given = [torch.empty(x.shape, dtype=getattr(torch, x.dtype)) if isinstance(x, TensorSpec) else x for x in inputs]
         fake = lambda t: t if getattr(t, "fake_mode", None) is mode else mode.from_tensor(t.detach())  # noqa: E731
         self.name = type(built).__name__
+        origins = Origins(layers(built) if layers else ())
         parameters = {k: fake(p) for k, p in built.named_parameters()}
         buffers = {k: fake(b) for k, b in built.named_buffers()}
         self.trained = [k for k, p in built.named_parameters() if p.requires_grad] if training else []
@@ -117,15 +131,17 @@ class _Step:
 
         def step(weights: list[Tensor], rest: list[Tensor], states: list[list[Tensor]], given: list[Tensor]) -> Any:
             named = dict(zip(parameters, (w.detach().requires_grad_(w.is_floating_point()) for w in weights), strict=True))
-            with torch.enable_grad() if training else torch.no_grad():
+            with origins.marking(), torch.enable_grad() if training else torch.no_grad():
                 out = functional_call(built, {**named, **dict(zip(buffers, rest, strict=True))}, tuple(given))
                 if not training:
                     return out
                 learned = [named[k] for k in self.trained]
-                gradients = torch.autograd.grad(_loss(out), learned, allow_unused=True)
+                loss = _loss(out)
+                origins.follow(loss)
+                gradients = torch.autograd.grad(loss, learned, allow_unused=True)
             with torch.no_grad():
                 used = [(p, g, s) for p, g, s in zip(learned, gradients, states, strict=True) if g is not None]
-                return [_loss(out), *(g for _, g, _ in used), *(new for p, g, s in used for new in _update(optimizer, p, g, s))]
+                return [loss, *(g for _, g, _ in used), *(new for p, g, s in used for new in _update(optimizer, p, g, s))]
 
         was = built.training
         built.train(training)
@@ -135,6 +151,8 @@ class _Step:
             built.train(was)
         traced.graph.eliminate_dead_code()
         self.module = traced
+        self.layer_of_weight = origins.owned(built)
+        self.counterparts = counterparts(traced.graph)
         outputs = next(n for n in traced.graph.nodes if n.op == "output").args[0]
         values = 1 + STATES[optimizer]
         used = (len(outputs) - 1) // (1 + values) if training else 0
@@ -209,8 +227,8 @@ def _flops(node: fx.Node) -> float:
 class _Nodes:
     """The trace with views merged into what they show."""
 
-    def __init__(self, step: _Step, training: bool, colocate: bool) -> None:
-        self.step, self.training, self.colocate = step, training, colocate
+    def __init__(self, step: _Step, training: bool) -> None:
+        self.step, self.training = step, training
         everything = list(step.module.graph.nodes)
         self.label = dict(zip((n for n in everything if n.op == "placeholder"), step.placeholders, strict=True))
         self.root: dict[fx.Node, fx.Node] = {}
@@ -222,7 +240,7 @@ class _Nodes:
         kept = [n for n in everything if self.root[n] is n and n.op != "output" and (n.op == "call_function" or n in read)]
         self.index = {n: i for i, n in enumerate(kept)}
 
-    def graph(self, name: str) -> ComputationGraph:
+    def graph(self, name: str, colocate: bool, groups: int, host_inputs: bool) -> ComputationGraph:
         nodes = list(self.index)
         weights = {n for n in nodes if n.op == "get_attr" or self.label.get(n, ("", "Parameter"))[1] != "Parameter"}
         size = np.array([_bytes(n.meta.get("val")) for n in nodes])
@@ -232,16 +250,23 @@ class _Nodes:
         kept[held] = 0.0
         kept[[self.index[self.root[new]] for update in self.step.updates for new in update]] = 0.0
         shapes = [next((tuple(t.shape) for t in _tensors(n.meta.get("val"))), ()) for n in nodes]
+        types = tuple(self._type(n) for n in nodes)
+        flops = np.array([_flops(n) for n in nodes])
+        sets = self._groups() if colocate else []
+        if groups:
+            sets += self._merged(groups, edges, flops, sets)
         return ComputationGraph(
             names=tuple(self.label[n][0] if n in self.label else n.name for n in nodes),
-            op_types=tuple(self._type(n) for n in nodes),
-            flops=np.array([_flops(n) for n in nodes]),
+            op_types=types,
+            flops=flops,
             output_bytes=kept,
             edges=edges,
             edge_bytes=carried,
             parameter_bytes=np.where(held, size, 0.0),
             output_shapes=shapes,  # type: ignore[arg-type]
-            colocation=self._groups() if self.colocate else None,  # type: ignore[arg-type]
+            hardware=tuple("cpu" if host_inputs and t == "Parameter" else "" for t in types),
+            colocation=joined(sets, len(nodes)),
+            layer=self._layers(edges),
             name=name,
         )
 
@@ -259,16 +284,66 @@ class _Nodes:
                 found[u, v] = min(found.get((u, v), 0.0) + _bytes(argument.meta.get("val")), float(size[u]))
         return np.array(list(found), dtype=np.int64).reshape(-1, 2), np.array(list(found.values()))
 
-    def _groups(self) -> np.ndarray:
-        """Co-location groups int32[V]; -1 without one."""
-        sets: list[set[int]] = []
+    def _forward_of(self) -> dict[int, int]:
+        """The forward operation of each backward operation, as far as it is known."""
+        pairs = ((self.index.get(n), self.index.get(self.root[f])) for n, f in self.step.counterparts.items())
+        return {n: f for n, f in pairs if n is not None and f is not None}
+
+    def _layers(self, edges: np.ndarray) -> np.ndarray:
+        """The layer of every operation int32[V]: its module's; that of what it differentiates; else of its first input or reader."""
+        layer = np.full(len(self.index), -1, dtype=np.int32)
+        for node, i in self.index.items():
+            name = self.label.get(node, ("", ""))[0].partition(".state")[0]
+            layer[i] = node.meta.get(LAYER, self.step.layer_of_weight.get(name, -1))
+        for n, f in self._forward_of().items():
+            layer[n] = layer[f]
+        if (layer >= 0).any():
+            for order in (edges, edges[::-1, ::-1]):  # edges lead from earlier to later operations
+                for u, v in order.tolist():
+                    if layer[v] < 0:
+                        layer[v] = layer[u]
+        return layer
+
+    def _groups(self) -> list[set[int]]:
+        """Weights with what belongs to them."""
         if self.training:
-            sets = [self._between(u, self.root[g]) for g, u in zip(self.step.gradients, self.step.updates, strict=True)]
-        else:
-            for node, i in self.index.items():
-                if self.label.get(node, ("", ""))[1] == "Constant" and len(readers := self._readers(node)) == 1:
-                    sets.append({i, *readers})
-        return _joined(sets, len(self.index))
+            return [self._between(u, self.root[g]) for g, u in zip(self.step.gradients, self.step.updates, strict=True)]
+        found = ((i, self._readers(n)) for n, i in self.index.items() if self.label.get(n, ("", ""))[1] == "Constant")
+        return [{i, *readers} for i, readers in found if len(readers) == 1]
+
+    def _merged(self, groups: int, edges: np.ndarray, flops: np.ndarray, weights: list[set[int]]) -> list[set[int]]:
+        """Groups of forward operations, each with its gradients, and the weights that only one group reads."""
+        forward = np.array([n.op == "call_function" and FORWARD in n.meta for n in self.index])
+        owner = merge_operators(forward, edges, flops, groups)
+        sets: dict[int, set[int]] = {}
+        for v in np.flatnonzero(forward).tolist():
+            sets.setdefault(int(owner[v]), set()).add(v)
+        for n, f in self._forward_of().items():
+            if forward[f]:
+                sets[int(owner[f])].add(n)
+        members = [v for group in weights for v in group]
+        taken = np.zeros(len(forward), dtype=bool)
+        taken[members] = True
+        for group in sets.values():  # a weight's gradient stays with the weight, for that is where it is added up
+            group -= {v for v in group if taken[v] and not forward[v]}
+        for node, i in self.index.items():
+            if self.label.get(node, ("", "Parameter"))[1] != "Parameter":
+                heads = {int(owner[r]) for r in self._readers(node) if forward[r]}
+                if len(heads) == 1:
+                    sets[heads.pop()].add(i)
+        self._add_sums(sets.values(), weights)
+        return list(sets.values())
+
+    def _add_sums(self, groups: Iterable[set[int]], weights: list[set[int]]) -> None:
+        """Sums of gradients, which belong to no operation, join the group of their first reader."""
+        of = {v: group for group in (*groups, *weights) for v in group}
+        nodes = list(self.index)
+        for v in range(len(nodes) - 1, -1, -1):
+            if v not in of and nodes[v].op == "call_function":
+                reader = min(self._readers(nodes[v]), default=-1)
+                if reader in of:
+                    of[v] = of[reader]
+                    of[v].add(v)
 
     def _readers(self, node: fx.Node) -> set[int]:
         found: set[int] = set()
@@ -291,14 +366,3 @@ class _Nodes:
                 group.add(self.index[node])
                 stack += [self.root[a] for a in node.all_input_nodes]
         return group
-
-
-def _joined(sets: list[set[int]], n: int) -> np.ndarray:
-    """Group numbers int32[n] such that sets with a common member are one group; -1 outside of all."""
-    groups = np.full(n, -1, dtype=np.int32)
-    for k, members in enumerate(sets):
-        at = np.fromiter(members, dtype=np.int64)
-        old = np.unique(groups[at])
-        groups[at] = k
-        groups[np.isin(groups, old[old >= 0])] = k
-    return groups

@@ -11,7 +11,7 @@ import numpy as np
 from envs.errors import InputError
 from envs.measurement import Measurements, Outcome
 from envs.problem import Problem
-from envs.simulators.kernel import OK, check, kernel_arrays, run_batch
+from envs.simulators.kernel import OK, OUT_OF_MEMORY, check, kernel_arrays, run_batch
 from envs.simulators.noise import noise_key
 from envs.simulators.reference import FifoReference
 
@@ -104,7 +104,11 @@ class ReferenceSimulator:
         makespan, times = np.full(len(placements), np.nan), np.full((2, *placements.shape), np.nan)
         for b in np.flatnonzero(outcome == OK):
             one = FifoReference(problem, placements[b], self.noise, int(noise_key(seed)), first + int(b))
-            makespan[b] = one.run()
+            seconds = one.run()
+            if problem.network.live_memory and (one.peak_bytes() > problem.network.memory).any():
+                outcome[b] = OUT_OF_MEMORY
+                continue
+            makespan[b] = seconds
             times[0, b], times[1, b] = one.start, one.finish
         return _measurements(self, problem, placements, outcome, makespan, times[0], times[1], seed, first, trace)
 

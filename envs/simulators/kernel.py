@@ -14,6 +14,7 @@ import numpy as np
 
 from envs.graph import frozen
 from envs.problem import Problem
+from envs.simulators.live_memory import holds_too_much
 from envs.simulators.noise import noise_factor, row_key
 
 # One task's running state side by side, so that an arrival touches one cache line instead of four.
@@ -50,6 +51,8 @@ class KernelArrays:
     """Bytes of memory each task holds, float64[V]."""
     memory: np.ndarray
     """Bytes of memory each device has, float64[D]."""
+    output: np.ndarray
+    """Bytes of each task's output if outputs are freed (`envs.simulators.live_memory`), float64[V]; otherwise empty."""
 
     def astuple(self) -> tuple[np.ndarray, ...]:
         """The arrays in the order that the compiled functions take them."""
@@ -71,8 +74,9 @@ def kernel_arrays(problem: Problem) -> KernelArrays:
         seconds_per_byte=problem.network.seconds_per_byte,
         feasible=problem.feasible,
         leaders=problem.leaders,
-        need=frozen(graph.parameter_bytes + graph.output_bytes, np.float64),
+        need=problem.held_bytes,
         memory=problem.network.memory,
+        output=graph.output_bytes if problem.network.live_memory and np.isfinite(problem.network.memory).any() else np.empty(0),
     )
 
 
@@ -219,7 +223,7 @@ def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, second
 @numba.njit(cache=True, nogil=True)
 def run_batch(placements, arrays, sigma, key, first, traced, outcome, makespan, start, finish):
     """Checks and simulates the rows of ``placements`` int16[B, V]; ``start``/``finish`` have B rows if ``traced``, else one."""
-    pointer, target, edge_bytes, indegree, seconds, delay, seconds_per_byte, feasible, leaders, need, memory = arrays
+    pointer, target, edge_bytes, indegree, seconds, delay, seconds_per_byte, feasible, leaders, need, memory, output = arrays
     n, d = seconds.shape
     used = np.empty(d)
     work = (
@@ -247,12 +251,29 @@ def run_batch(placements, arrays, sigma, key, first, traced, outcome, makespan, 
                 seconds_per_byte,
                 sigma,
                 stream,
-                traced,
+                traced or output.size > 0,
                 start[row],
                 finish[row],
                 work,
             )
-        else:
+            if output.size > 0 and holds_too_much(
+                placement,
+                pointer,
+                target,
+                edge_bytes,
+                delay,
+                seconds_per_byte,
+                sigma,
+                stream,
+                start[row],
+                finish[row],
+                need,
+                output,
+                memory,
+                used,
+            ):
+                outcome[b] = OUT_OF_MEMORY
+        if outcome[b] != OK:
             makespan[b] = np.nan
             start[row] = np.nan
             finish[row] = np.nan

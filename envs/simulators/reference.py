@@ -32,6 +32,8 @@ class FifoReference:
         self.missing = np.bincount(problem.graph.edges[:, 1], minlength=problem.n_nodes)
         self.start = np.full(problem.n_nodes, np.nan)
         self.finish = np.full(problem.n_nodes, np.nan)
+        self.held: dict[tuple[int, int], list[float]] = {}
+        """What is held of a task's output on a device, by both: since when, until when, how many bytes."""
 
     def run(self) -> float:
         """Simulate to the end; fills ``start`` and ``finish`` float64[V] and returns the makespan in seconds."""
@@ -58,21 +60,43 @@ class FifoReference:
         """A task occupies its device, hands it on, and sends its outputs, each as a process of its own."""
         device, graph, network = self.device[task], self.problem.graph, self.problem.network
         self.start[task] = self.env.now
+        self.held[task, device] = [self.env.now, np.inf, float(graph.output_bytes[task])]
         yield self.env.timeout(self._noisy(float(self.problem.compute_seconds[task, device]), task))
         self.finish[task] = self.env.now
         self.busy[device] = False
         if self.queues[device]:
             self._begin(self.queues[device].popleft())
+        for parent in graph.edges[graph.edges[:, 1] == task, 0].tolist():
+            self._read(parent, device)
         pointer, ids = graph.out_edges
         for position in range(pointer[task], pointer[task + 1]):
             edge = ids[position]
             child = int(graph.edges[edge, 1])
             other = self.device[child]
             seconds = float(network.delay[device, other] + graph.edge_bytes[edge] * network.seconds_per_byte[device, other])
-            self.env.process(self._transfer(child, self._noisy(seconds, self.problem.n_nodes + position)))
+            if other != device:
+                copy = self.held.setdefault((task, other), [self.env.now, np.inf, 0.0])
+                copy[2] = max(copy[2], float(graph.edge_bytes[edge]))
+            self.env.process(self._transfer(task, child, self._noisy(seconds, self.problem.n_nodes + position)))
 
-    def _transfer(self, child: int, seconds: float) -> Generator[simpy.Event]:
+    def _transfer(self, task: int, child: int, seconds: float) -> Generator[simpy.Event]:
         yield self.env.timeout(seconds)
+        if self.device[task] != self.device[child]:
+            self._read(task, self.device[task])
         self.missing[child] -= 1
         if self.missing[child] == 0:
             self._runnable(child)
+
+    def _read(self, task: int, device: int) -> None:
+        """A reader or a transfer is done with what ``device`` holds of a task's output; the last one frees it."""
+        self.held[task, device][1] = self.env.now
+
+    def peak_bytes(self) -> np.ndarray:
+        """After `run`, the most bytes that each device held at any time, float64[D]; see `envs.simulators.live_memory`."""
+        peak = np.bincount(self.device, np.ceil(self.problem.graph.parameter_bytes), self.problem.n_devices)
+        for device in range(self.problem.n_devices):
+            rows = np.array([span for (_, d), span in self.held.items() if d == device]).reshape(-1, 3)
+            begin, end, size = rows.T
+            held = [np.ceil(size[(begin <= t) & (t < end)]).sum() for t in np.unique(begin)]
+            peak[device] += max(held, default=0.0)
+        return peak

@@ -88,7 +88,7 @@ def instance(problem: Problem, costs: Costs, inputs_everywhere: bool, with_posit
     columns = [*(np.log1p(x / unit) for x in (compute, inward, outward)), to_exit / longest, to_entry / longest]
     if with_positions:
         columns += [*positions(problem)]
-    need = np.bincount(problem.leaders, weights=graph.parameter_bytes + graph.output_bytes, minlength=v)
+    need = np.bincount(problem.leaders, weights=problem.held_bytes, minlength=v)
     return Instance(
         problem=problem, scale=scale, order=graph.topological_order, in_pointer=in_pointer,
         parents=graph.edges[incoming, 0].astype(np.int64), in_bytes=graph.edge_bytes[incoming], out_pointer=out_pointer,

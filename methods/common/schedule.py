@@ -54,7 +54,7 @@ def tasks_of(problem: Problem) -> Tasks:
     """The kernels' view of ``problem``, made once."""
     graph, network = problem.graph, problem.network
     (in_pointer, incoming), (out_pointer, outgoing) = graph.in_edges, graph.out_edges
-    need = np.bincount(problem.leaders, weights=graph.parameter_bytes + graph.output_bytes, minlength=graph.n_nodes)
+    need = np.bincount(problem.leaders, weights=problem.held_bytes, minlength=graph.n_nodes)
     return Tasks(
         graph.topological_order, in_pointer, graph.edges[incoming, 0], graph.edge_bytes[incoming], out_pointer,
         graph.edges[outgoing, 1], graph.edge_bytes[outgoing], outgoing, problem.compute_seconds, problem.feasible,

@@ -1,0 +1,1 @@
+"""The networks whose training steps GDP and Mars place, as torch modules. Capturing them into graphs does not belong here."""

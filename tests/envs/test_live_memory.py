@@ -1,0 +1,85 @@
+"""Memory as the most bytes that are held at once: a worked example, the kernel against SimPy, and what stays as it was."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.formats import dump_problem, load_problem, save
+from envs.graph import ComputationGraph
+from envs.measurement import Outcome
+from envs.network import DeviceNetwork
+from envs.problem import Problem
+from envs.simulators.evaluator import ReferenceSimulator, Simulator
+from envs.simulators.kernel import kernel_arrays
+from envs.simulators.live_memory import holds_too_much
+from envs.simulators.noise import noise_key, row_key
+from tests.envs.strategies import placements as some_placements
+from tests.envs.strategies import problems
+
+
+def chain(memory):
+    """a -> b -> c, and a -> c; outputs of 10, 20 and 5 bytes; 3 bytes of weights in b; one second each."""
+    graph = ComputationGraph(
+        ("a", "b", "c"), ("x",) * 3, [1.0] * 3, [10.0, 20.0, 5.0], [(0, 1), (1, 2), (0, 2)], [10.0, 20.0, 4.0], parameter_bytes=[0, 3.0, 0]
+    )
+    network = DeviceNetwork(("d", "e"), [1.0, 1.0], np.inf, 1.0, memory=memory, live_memory=True)
+    return Problem(graph, network)
+
+
+def peaks(problem, placement, noise=0.0, seed=0, first=0):
+    """Peak bytes by the compiled kernel; the networks' memory must be too small for everything together."""
+    found = Simulator(noise).evaluate(
+        replace(problem, network=replace(problem.network, memory=np.inf)), placement[None, :], seed, first=first, trace=True
+    )
+    arrays, peak = kernel_arrays(problem), np.empty(problem.n_devices)
+    stream = row_key(noise_key(seed), first)
+    holds_too_much(
+        placement, arrays.pointer, arrays.target, arrays.edge_bytes, arrays.delay, arrays.seconds_per_byte, noise, stream,
+        found.start[0], found.finish[0], problem.graph.parameter_bytes, problem.graph.output_bytes, problem.network.memory, peak,
+    )  # fmt: skip
+    return peak
+
+
+def test_a_worked_example():
+    problem = chain(0.0)
+    # On one device a is held until c has read it: weights, a, b and c.
+    assert peaks(problem, np.array([0, 0, 0], dtype=np.int16)).tolist() == [38.0, 0.0]
+    # With b elsewhere, e holds its weights, its copy of a, and its output; d holds a until c ends, the copy of b, and c.
+    assert peaks(problem, np.array([0, 1, 0], dtype=np.int16)).tolist() == [35.0, 33.0]
+    # With c elsewhere a is freed when it has arrived there and b has read it, before b's output is read.
+    assert peaks(problem, np.array([0, 0, 1], dtype=np.int16)).tolist() == [33.0, 29.0]
+
+
+def test_a_run_fits_where_its_peak_does():
+    for memory, outcome in ((38.0, Outcome.OK), (37.0, Outcome.OUT_OF_MEMORY)):
+        for simulator in (Simulator(), ReferenceSimulator()):
+            assert simulator.evaluate(chain(memory), np.zeros((1, 3), dtype=np.int16)).outcome.tolist() == [outcome]
+
+
+@given(st.data())
+def test_kernel_and_simpy_agree(data):
+    problem = data.draw(problems(memory=True))
+    problem = replace(problem, network=replace(problem.network, live_memory=True))
+    batch = data.draw(some_placements(problem, 4))
+    noise = data.draw(st.sampled_from([0.0, 0.2]))
+    fast, slow = (s.evaluate(problem, batch, 3, first=1, trace=True) for s in (Simulator(noise), ReferenceSimulator(noise)))
+    for key in ("outcome", "seconds", "objective", "start", "finish"):
+        np.testing.assert_array_equal(getattr(fast, key), getattr(slow, key))
+
+
+def test_the_times_do_not_depend_on_what_is_kept():
+    problem = chain(np.inf)
+    static = replace(problem, network=replace(problem.network, live_memory=False))
+    batch = np.array([[0, 0, 0], [0, 1, 0], [1, 0, 1]], dtype=np.int16)
+    np.testing.assert_array_equal(Simulator().evaluate(problem, batch).seconds, Simulator().evaluate(static, batch).seconds)
+    assert problem.content_hash != static.content_hash
+    assert problem.memory_used(batch[:1]).tolist() == [[3.0, 0.0]]
+    assert static.memory_used(batch[:1]).tolist() == [[38.0, 0.0]]
+
+
+def test_files_keep_it(tmp_path):
+    path = tmp_path / "p.json"
+    save(dump_problem(chain(40.0)), path)
+    assert load_problem(path).content_hash == chain(40.0).content_hash
