@@ -52,9 +52,17 @@ EFFICIENCY: Mapping[str, Mapping[str, float]] = {
 }
 """Share of a device's peak FLOP/s that an operation type reaches, by kind of device; ``"*"`` is everything not named.
 
-Rounded from what libraries of the three kinds are usually seen to reach at batch sizes near one: dense products well, grouped
-convolutions badly (little reuse), element-wise work hardly at all on an NPU's narrow vector units.
+Operations of torch (``aten.mm``) have the share of their `FAMILIES`, unless they are named themselves. Rounded from what libraries of
+the three kinds are usually seen to reach at batch sizes near one: dense products well, grouped convolutions badly (little reuse),
+element-wise work hardly at all on an NPU's narrow vector units.
 """
+
+
+FAMILIES: Mapping[str, str] = {
+    **dict.fromkeys(("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"), "MatMul"),
+    **dict.fromkeys(("aten.convolution", "aten.convolution_backward"), "Convolution"),
+}
+"""The operation type that an operation of a captured torch step is like."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class RooflineCosts:
 
     def _efficiency(self, op_type: str, kind: str) -> float:
         for row in (self.efficiency.get(kind, {}), self.efficiency.get("*", {})):
-            for key in (op_type, "*"):
+            for key in (op_type, FAMILIES.get(op_type, "*"), "*"):
                 if key in row:
                     return float(row[key])
         return 1.0

@@ -13,12 +13,15 @@ in the other mesh; other pairs go through the counterpart, at half the bandwidth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
 from envs.network import DeviceNetwork
 
+LAUNCH = 3.3e-5
+"""Seconds from one operation to the next on a P100 under TensorFlow 1.12; see `hosted_p100`."""
 ONE_DEVICE: Mapping[str, Mapping[str, float]] = {
     "p100": {"chainmm": 0.4399, "ffnn": 0.1485, "llama-block": 0.4628, "llama-layer": 0.4832},
     "v100": {"chainmm": 0.0835, "ffnn": 0.0514, "llama-block": 0.1544, "llama-layer": 0.1050},
@@ -51,4 +54,35 @@ def v100() -> DeviceNetwork:
     )  # fmt: skip
 
 
-NETWORKS = {"p100-4": p100, "p100-4-8gb": p100_8gb, "v100-8": v100}
+def hosted_p100(gpus: int) -> DeviceNetwork:
+    """The machine of GDP and Mars: ``gpus`` P100 of 12 GB on PCIe 3.0 and, last, the host's CPU, with memory that is freed.
+
+    Mars: four P100 of 12 GB and two E5-2650 v4 with 125 GB (section 4.2); GDP: one Broadwell CPU and up to eight P100, whose memory it
+    does not say (section 4.1). GPUs have their data sheet's 9.3 TFLOP/s (float32) and 80 % of 549 GB/s; the CPU 24 cores x 2.2 GHz x 32
+    FLOPs and 80 % of four channels a socket. Inputs come from the CPU (operations that require hardware ``cpu``); everything else may
+    run there. Copies take 20 microseconds (TensorFlow's send and receive) and 12 GB/s, do not share the bus, and run beside computation.
+
+    Two numbers are fitted to Mars. LAUNCH makes a training step of Inception-V3 at batch 1 take 0.071 s on one GPU: 1,888 operations and
+    9 ms of work. Of 12 GB outputs and weights get 7.3, for BERT, which needs about 24 GB there, needs 14.6 GB by our count: TensorFlow
+    allocates in larger pieces, and with workspaces that a graph does not show.
+    """
+    d = gpus + 1
+    gpu = [True] * gpus + [False]
+
+    def pick(fast: float, host: float) -> np.ndarray:
+        return np.where(gpu, fast, host)
+
+    return DeviceNetwork(
+        names=(*(f"gpu{i}" for i in range(gpus)), "cpu"), speed=pick(9.3e12, 1.69e12), bandwidth=np.full((d, d), 12e9),
+        delay=np.full((d, d), 2e-5), memory=pick(7.3e9, 125e9), power=pick(250.0, 210.0), idle_power=pick(30.0, 60.0),
+        memory_bandwidth=pick(440e9, 120e9), launch_overhead=pick(LAUNCH, LAUNCH / 2), kinds=("gpu",) * gpus + ("cpu",),
+        supports=(frozenset(),) * gpus + (frozenset({"cpu"}),), name=f"p100-host-{gpus}", live_memory=True,
+    )  # fmt: skip
+
+
+NETWORKS: Mapping[str, Callable[[], DeviceNetwork]] = {
+    **{f"p100-host-{n}": partial(hosted_p100, n) for n in (1, 2, 4, 8)},
+    "p100-4": p100,
+    "p100-4-8gb": p100_8gb,
+    "v100-8": v100,
+}

@@ -47,6 +47,23 @@ def level_blocks(problem: Problem) -> np.ndarray:
     return make_feasible(problem, placement[None, :])[0]
 
 
+def layers_over_devices(problem: Problem, order: str) -> np.ndarray:
+    """The layers of a model over its accelerators (devices that are not of kind ``cpu``, or all if none is left), int16[V].
+
+    ``layers``: layer l on accelerator l mod n. ``blocks``: contiguous blocks of equally many layers. ``one``: all on the first.
+    Operations without a layer go with layer 0, a co-location group where its first node of weight goes (its variable).
+    """
+    accelerators = [d for d, kind in enumerate(problem.network.kinds) if kind != "cpu"] or list(range(problem.n_devices))
+    layer = np.maximum(problem.graph.layer, 0)
+    n = len(accelerators)
+    which = {"layers": layer % n, "blocks": layer * n // (int(layer.max()) + 1), "one": np.zeros_like(layer)}[order]
+    placement = np.array(accelerators)[which]
+    first = np.lexsort((np.arange(problem.n_nodes), -problem.graph.parameter_bytes))
+    lead, at = np.unique(problem.leaders[first], return_index=True)
+    placement[lead] = placement[first[at]]
+    return make_feasible(problem, placement[None, :].astype(np.int16))[0]
+
+
 def partition(problem: Problem, devices: np.ndarray, seed: int) -> np.ndarray:
     """A METIS partition int16[V]: work balanced by `throughput_shares`, bytes over cut edges minimised.
 

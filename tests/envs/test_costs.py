@@ -213,3 +213,8 @@ class TestDeviceProfiles:
         costs = make_costs({"kind": "profiled", "devices": devices, "options": {"length": 16}}, model="bert-base")
         assert isinstance(costs, DeviceProfiles)
         assert asked == [("bert-base", {**row, "length": 16}) for row in devices.values()]
+
+
+def test_torch_operations_have_the_share_of_what_they_are_like():
+    shares = RooflineCosts().efficiencies(("aten.mm", "aten.convolution_backward", "aten.add"), ("gpu",))[:, 0]
+    assert shares.tolist() == [EFFICIENCY["gpu"][k] for k in ("MatMul", "Convolution", "*")]
