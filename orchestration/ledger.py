@@ -9,16 +9,20 @@ Layout of a sweep's directory::
     measurements.sqlite   what was measured for real, so that it need not be measured again
     trials/HASH/          checkpoint.safetensors, policy.safetensors
     leaderboard.*, plots/ the report
+
+``--fresh`` keeps what earlier runs left beside the new: ``ledger.1.jsonl``, ``measurements.1.sqlite``, ``trials.1``, ...
 """
 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
-import shutil
 import socket
+import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -31,8 +35,9 @@ from orchestration.trial import Trial
 LEDGER = "ledger.jsonl"
 TRIALS = "trials"
 LOCK = "ledger.lock"
-BESIDE = ("studies.journal", "measurements.sqlite")
-"""What else a fresh run sets aside: studies of searches, and measurements made for real."""
+MEASUREMENTS = "measurements.sqlite"
+BESIDE = (LEDGER, "studies.journal", MEASUREMENTS, TRIALS)
+"""What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,26 @@ def _scan(file: IO[bytes]) -> Iterator[tuple[str, str, bool, int]]:
         offset += len(raw)
 
 
+def _numbered(path: Path, number: int) -> Path:
+    """``measurements.1.sqlite`` for ``measurements.sqlite``."""
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+def _gather(path: Path) -> list[Path]:
+    """Bring all of a SQLite database into its one file; the files of its log that are left beside it all the same.
+
+    A process that was killed leaves in the log what it wrote last, maybe all of it. Should another process have the database
+    open still, the log goes with the database instead, wherever that goes.
+    """
+    if path.exists():
+        try:
+            with closing(sqlite3.connect(path, timeout=1.0)) as database:
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.DatabaseError:
+            pass  # no database, or one in use
+    return [log for end in ("-wal", "-shm") if (log := path.with_name(path.name + end)).exists()]
+
+
 class Ledger:
     """The ledger, opened for writing.
 
@@ -133,14 +158,13 @@ class Ledger:
         self._mend(path)
 
     def _set_aside(self) -> None:
-        """Start anew; the old ledger stays beside the new one under the next free number."""
-        number = next(n for n in range(1, 1_000_000) if not (self.folder / f"ledger.{n}.jsonl").exists())
-        for name in (LEDGER, *BESIDE):
-            path = self.folder / name
+        """Start anew; what earlier runs left stays beside the new under the next free number."""
+        number = next(n for n in itertools.count(1) if not any(_numbered(self.folder / name, n).exists() for name in BESIDE))
+        log = _gather(self.folder / MEASUREMENTS)
+        for path in (*(self.folder / name for name in BESIDE), *log):
             if path.exists():
-                path.rename(path.with_name(f"{path.stem}.{number}{path.suffix}"))
+                path.rename(_numbered(path, number))
         (self.folder / "tracking.json").unlink(missing_ok=True)
-        shutil.rmtree(self.folder / TRIALS, ignore_errors=True)
 
     def _mend(self, path: Path) -> None:
         """Cut off a last line that a killed driver did not finish; its trial was not recorded and runs again."""

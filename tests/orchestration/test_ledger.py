@@ -1,9 +1,16 @@
+import contextlib
+import signal
+import sqlite3
+import subprocess
+import sys
+
 import pytest
 
 from envs.errors import InputError
 from envs.simulators.evaluator import Simulator
 from orchestration.ledger import LEDGER, Ledger, entries, line, trial_folder
-from orchestration.runner import failed, run_trial
+from orchestration.runner import POLICY, failed, run_trial
+from orchestration.store import STORE, MeasurementStore
 from tests.orchestration.sweeps_for_tests import trial
 
 
@@ -67,11 +74,46 @@ def test_one_writer_at_a_time(tmp_path):
 def test_fresh_keeps_the_old_ledger_aside(tmp_path, two):
     with Ledger(tmp_path) as ledger:
         ledger.append([ended(*two[0])])
-    trial_folder(tmp_path, two[0][0].content_hash).mkdir(parents=True)
-    with Ledger(tmp_path, fresh=True) as ledger:
-        assert not ledger.entries
-    assert (tmp_path / "ledger.1.jsonl").exists()
-    assert not (tmp_path / "trials").exists()
+    learned = trial_folder(tmp_path, two[0][0].content_hash)
+    learned.mkdir(parents=True)
+    (learned / POLICY).write_bytes(b"weeks of training")
+    for number in (1, 2):
+        with Ledger(tmp_path, fresh=True) as ledger:
+            assert not ledger.entries
+            ledger.append([ended(*two[number - 1])])
+        assert (tmp_path / f"ledger.{number}.jsonl").exists()
+        assert not (tmp_path / "trials").exists()
+    assert (tmp_path / "trials.1" / learned.name / POLICY).read_bytes() == b"weeks of training"
+    assert not (tmp_path / "trials.2").exists()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_fresh_keeps_what_a_killed_service_measured(tmp_path, held):
+    """Its last rows, here all of them, are still in the log of the database."""
+    write = f"""
+import os, signal
+from pathlib import Path
+import numpy as np
+from orchestration.cache import Rows
+from orchestration.store import STORE, MeasurementStore
+store = MeasurementStore(Path({str(tmp_path)!r}) / STORE)
+for i in range(50):
+    store.write(("problem", "protocol", "key"), np.full((1, 9), i, np.int16), Rows(np.zeros(1, np.int8), np.ones(1), np.ones(1), "host"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", write], check=False).returncode == -signal.SIGKILL
+    assert (tmp_path / "measurements.sqlite-wal").stat().st_size
+    with contextlib.ExitStack() as stack:
+        if held:  # by a service that is about to notice that its driver is gone
+            reader = stack.enter_context(contextlib.closing(sqlite3.connect(tmp_path / STORE, isolation_level=None)))
+            reader.execute("BEGIN")
+            reader.execute("SELECT COUNT(*) FROM measurements").fetchone()
+        Ledger(tmp_path, fresh=True).close()
+    aside = MeasurementStore(tmp_path / "measurements.1.sqlite")
+    now = MeasurementStore(tmp_path / STORE)
+    assert (len(aside), len(now)) == (50, 0)
+    aside.close()
+    now.close()
 
 
 def test_only_failures_of_infrastructure_are_tried_again(tmp_path):
