@@ -29,6 +29,8 @@ class CurvePoint(NamedTuple):
     """Best objective so far (seconds or joules)."""
     wall_seconds: float
     """Seconds since the trial started, interruptions not counted."""
+    own: int = 0
+    """Placements of this problem among ``evaluations``; 0 where a record does not say."""
 
 
 @dataclass(frozen=True)

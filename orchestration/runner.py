@@ -68,7 +68,7 @@ class ProblemProgress:
 
     def add(self, m: Measurements, before: int, wall: float) -> None:
         """Take in a batch that began when the trial had ``before`` evaluations."""
-        self.evaluations += len(m)
+        own, self.evaluations = self.evaluations, self.evaluations + len(m)
         best = np.minimum.accumulate(np.concatenate(([self.objective], np.where(m.ok, m.objective, np.inf))))
         better = np.flatnonzero(best[1:] < best[:-1])
         if better.size:
@@ -77,7 +77,7 @@ class ProblemProgress:
             self.placement = np.array(m.placements[row], dtype=np.int16)
             self.best_evaluation, self.first = before + row + 1, m.first + row
             self.protocol, self.host = m.protocol, m.host
-            self.curve += [CurvePoint(before + i + 1, float(best[i + 1]), wall) for i in better.tolist()]
+            self.curve += [CurvePoint(before + i + 1, float(best[i + 1]), wall, own + i + 1) for i in better.tolist()]
             if len(self.curve) > CURVE_POINTS:
                 self.curve = self.curve[:-1:2] + self.curve[-1:]
         elif self.placement is None and len(m):
@@ -379,7 +379,7 @@ def _problem_result(base: ProblemResult, one: ProblemProgress, evaluations: int,
     found = one.placement is not None
     curve = list(one.curve)
     if found and curve[-1].evaluations < evaluations:
-        curve.append(CurvePoint(evaluations, one.objective, wall))
+        curve.append(CurvePoint(evaluations, one.objective, wall, one.evaluations))
     return replace(
         base, objective=one.objective if found else None, seconds=one.seconds if found else None, outcome=Outcome(one.outcome).name,
         placement=None if one.placement is None else tuple(one.placement.tolist()), evaluations=one.evaluations,

@@ -21,6 +21,8 @@ PANEL_WIDTH, PANEL_HEIGHT, COLUMNS = 5.0, 3.5, 3
 MOST_ROWS, MOST_PANELS = 16, 24
 CUT_BEYOND = 2.5
 """Curves that end at more than this times the median end leave the panel: one bad baseline would flatten all others."""
+TITLE_LETTERS = 52
+"""Of a panel's title in small type; a longer name loses its middle."""
 LABEL_POINTS = 8.2
 """Height of a line of labels, in points."""
 
@@ -85,7 +87,9 @@ def _panel(axes: Axes, comparison: Comparison, rows: list[Row], problem: Problem
         drawn.append((row, middle, low, high, max(r.evaluations for r in runs)))
     _draw(axes, comparison, grid, drawn, None if problem.bound is None else scale * problem.bound)
     axes.set_ylabel(unit)
-    axes.set_title(problem.name, loc="left", fontsize=10, pad=6)
+    name, half = problem.name, TITLE_LETTERS // 2
+    short = name if len(name) <= TITLE_LETTERS else f"{name[: half - 1]}…{name[-half:]}"
+    axes.set_title(short, loc="left", fontsize=10 if len(name) <= 0.8 * TITLE_LETTERS else 8, pad=6)
 
 
 def _overall(axes: Axes, comparison: Comparison, rows: list[Row]) -> None:

@@ -33,6 +33,7 @@ class Run:
     wall_seconds: float
     """The trial's wall time, shared evenly by its problems."""
     curve: tuple[CurvePoint, ...] = ()
+    """Against placements of this problem, of which a trial on many problems has spent more."""
     placement: tuple[int, ...] | None = None
 
     @property
@@ -162,7 +163,7 @@ def collect(results: Iterable[TrialResult], bounds: Mapping[str, float] | None =
                 known[p.problem_hash] = max(known.get(p.problem_hash, 0.0), float(proven))
             runs.append(
                 Run(trial.trial, trial.stage, trial.method, key, trial.seed, value, p.evaluations, trial.wall_seconds / len(trial.problems),
-                    p.curve, p.placement)
+                    tuple(c._replace(evaluations=c.own or c.evaluations) for c in p.curve), p.placement)
             )  # fmt: skip
     counted = {row: Tally({s: c[s] for s in STATUSES if c[s]}, c["invalid"]) for row, c in tallies.items()}
     return Collection(tuple(runs), _infos(infos, best, known), counted)
