@@ -270,6 +270,15 @@ class Hsdag(Method):
         self.average, self.episode = float(state["average"]), int(state["episode"])
         self.best, self.best_devices = float(state["best"]), np.array(state["best_devices"])
 
+    def policy(self) -> dict[str, Any]:
+        return {key: value.clone() for key, value in self.network.state_dict().items()}
+
+    def load_policy(self, policy: dict[str, Any]) -> None:
+        known = self.network.state_dict()
+        if set(policy) != set(known) or any(policy[k].shape != known[k].shape for k in known):
+            raise InputError("the checkpoint's policy is of another graph's features, device count or layers; train on the same graph first")
+        self.network.load_state_dict(policy)
+
     def report(self) -> dict[str, float]:
         """Nodes after coarsening, episodes and updates so far."""
         return {"groups": float(self.coarse.n_nodes), "episodes": float(self.episode), "updates": float(self.learner.updates)}

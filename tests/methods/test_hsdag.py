@@ -349,3 +349,15 @@ def test_constraints_hold_when_groups_share_no_device():
 def test_impossible_settings_are_refused(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
         hsdag(**bad)
+
+
+def test_a_policy_goes_on_from_another_trial_of_the_same_graph():
+    problem = random_problem(12, 2, 0)
+    first, second = hsdag(problem, max_episodes=0), hsdag(problem, max_episodes=0)
+    for _ in range(3):
+        first.update([measured(first)])
+    second.load_policy(first.policy())
+    for name, value in first.network.state_dict().items():
+        assert torch.equal(value, second.network.state_dict()[name])
+    with pytest.raises(InputError, match="device count"):
+        hsdag(random_problem(12, 3, 0)).load_policy(first.policy())
