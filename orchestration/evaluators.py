@@ -45,6 +45,10 @@ class InfrastructureError(RuntimeError):
     """Nothing is known about the placement: a host, a worker or a connection failed. Retried, never a reward."""
 
 
+class EvaluationError(RuntimeError):
+    """An evaluator raised over a request; the message is its traceback, from the process in which it ran."""
+
+
 class Request(NamedTuple):
     """One call of `Evaluator.evaluate`."""
 
@@ -133,6 +137,32 @@ def _simulator(spec: EvaluatorSpec) -> Evaluator:
     if spec.options.get("fail"):
         evaluator = Failing(evaluator, float(spec.options["fail"]))
     return evaluator
+
+
+def lease_seconds(evaluator: Evaluator) -> float | None:
+    """How long real hardware may take over one placement: twice all limits of its own, and a minute for what has none.
+
+    None if it has no limits.
+    """
+    host = getattr(evaluator, "host", evaluator)
+    measuring = getattr(host, "measuring", None)
+    if measuring is None:
+        return None
+    return 60.0 + 2.0 * (measuring.time_limit + sum(getattr(host, name, 0.0) for name in ("prepare_limit", "compile_limit")))
+
+
+def remembered(spec: EvaluatorSpec) -> bool:
+    """Whether a real measurement stands for later ones: it is as good for one seed as for another, unless the sweep says otherwise."""
+    return spec.kind in HOST_OPTIONS and bool(spec.options.get("cache", True))
+
+
+def machine_of(kind: str) -> str:
+    """The fingerprint of this machine for a kind that measures for real."""
+    if kind == "openvino":
+        from envs.openvino_host.host import fingerprint
+    else:
+        from envs.engine.host import fingerprint
+    return fingerprint()
 
 
 def in_worker(spec: EvaluatorSpec) -> bool:

@@ -3,11 +3,13 @@ to ``orchestration/service.py``."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
+import traceback
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,22 @@ from ray.exceptions import RayActorError, RayError
 from envs.errors import InputError
 from envs.measurement import Measurements
 from envs.problem import Problem
+from orchestration.answers import Answer, Ask, EvaluatorFault, Job, ServiceError, Unserved, failure
 from orchestration.cache import Rows
-from orchestration.evaluators import HOST_OPTIONS, SIMULATORS, InfrastructureError, Request, build_evaluator
+from orchestration.evaluators import (
+    HOST_OPTIONS,
+    SIMULATORS,
+    EvaluationError,
+    InfrastructureError,
+    Request,
+    build_evaluator,
+    lease_seconds,
+    machine_of,
+    remembered,
+)
 from orchestration.frozen import canonical
-from orchestration.service import Answer, Ask, Host, Job, RewardService, ServiceError, failure
+from orchestration.machine import MachineLock
+from orchestration.service import Host, RewardService
 from orchestration.store import STORE, MeasurementStore
 from orchestration.trial import EvaluatorSpec
 
@@ -30,6 +44,8 @@ INLINE_BYTES = 90_000
 """Placements up to this size travel inside the call (Ray's own limit is 100 KiB); larger ones through the object store."""
 KEPT_PROBLEMS = 256
 """Problems that a simulator keeps; the longest unused goes."""
+LOOK_SECONDS = 10.0
+"""How often the service looks whether nodes with hardware have come or gone."""
 RECONNECT = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds to wait before each further try when the service does not answer."""
 
@@ -47,13 +63,40 @@ def on_node(node: str) -> Any:
     return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no answer; not a fault of the host."""
+
+    text: str
+    kind: str = "request"
+    """``request``: what is asked cannot be measured; ``unserved``: no host serves it now; ``error``: the evaluator raised."""
+
+    def error(self) -> Exception:
+        """For the service."""
+        return {"request": ServiceError, "unserved": Unserved, "error": EvaluatorFault}[self.kind](self.text)
+
+    @staticmethod
+    def of(error: Exception) -> Refusal:
+        """From the service."""
+        kind = "error" if isinstance(error, EvaluatorFault) else "unserved" if isinstance(error, Unserved) else "request"
+        return Refusal(str(error), kind)
+
+
 class SimulatorActor:
-    """A process that simulates."""
+    """A process that simulates, or, given leases, measures for real."""
 
     def __init__(self) -> None:
         self.problems: OrderedDict[str, Problem] = OrderedDict()
         self.evaluators: dict[str, Any] = {}
         self.token = 0
+        self.machine = MachineLock()
+
+    def ready(self) -> None:
+        """Answers once this process is there, and with it the resources that it holds."""
+
+    def take_machine(self) -> None:
+        """Wait until nothing else is measured on this machine; the next `measure` gives it back."""
+        self.machine.acquire()
 
     def load(self, problem: Problem) -> None:
         """Keep a problem for later calls that name its hash."""
@@ -63,8 +106,8 @@ class SimulatorActor:
 
     def measure(
         self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool, token: int | None = None
-    ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float, int] | str:
-        """Rows, start, finish, seconds, process; a sentence if the request cannot be served, "" for an unknown problem.
+    ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float, int] | Refusal | None:
+        """Rows, start, finish, seconds, process; None for an unknown problem.
 
         A lease's ``token`` must not be older than the newest seen: what comes late from a lease that has ended is not measured,
         because somebody else has the hardware.
@@ -72,12 +115,18 @@ class SimulatorActor:
         Raises:
             StaleLease: if it is.
         """
-        if token is not None and token < self.token:
-            raise StaleLease(f"lease {token} has ended; lease {self.token} has this host")
-        self.token = self.token if token is None else token
+        if token is None:
+            return self._measure(problem_hash, evaluator, placements, seed, first, trace)
+        with self.machine.held():
+            if token < self.token:
+                raise StaleLease(f"lease {token} has ended; lease {self.token} has this host")
+            self.token = token
+            return self._measure(problem_hash, evaluator, placements, seed, first, trace)
+
+    def _measure(self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool) -> Any:
         problem = self.problems.get(problem_hash)
         if problem is None:
-            return ""
+            return None
         self.problems.move_to_end(problem_hash)
         begin = time.perf_counter()
         try:
@@ -85,7 +134,11 @@ class SimulatorActor:
                 self.evaluators[evaluator] = build_evaluator(EvaluatorSpec.from_json(json.loads(evaluator)))
             m = self.evaluators[evaluator].evaluate(problem, placements, seed, first=first, trace=trace)
         except InputError as error:
-            return str(error)
+            return Refusal(str(error))
+        except (InfrastructureError, MemoryError, OSError):  # the host's fault: another one may do better
+            raise
+        except Exception:
+            return Refusal(traceback.format_exc(), "error")
         return Rows.of(m), m.start, m.finish, time.perf_counter() - begin, os.getpid()
 
 
@@ -106,6 +159,12 @@ class SimulatorHost:
         self._actor = actor(SimulatorActor, max_restarts=0, **self._where).remote()
         self._sent: set[str] = set()
 
+    async def ready(self) -> None:
+        """See `orchestration.service.Host`; a simulator needs no hardware of its own."""
+
+    async def grant(self) -> None:
+        """See `orchestration.service.Host`; simulators run side by side."""
+
     async def restart(self) -> None:
         """A new process in place of one that died or went wrong."""
         ray.kill(self._actor, no_restart=True)
@@ -121,11 +180,13 @@ class SimulatorHost:
             data = placements if reference is None else reference
             lease = None if self.lease_seconds is None else token
             reply = await self._actor.measure.remote(ask.problem_hash, ask.evaluator, data, ask.seed, job.first, ask.trace, lease)
-            if reply != "":
+            if reply is not None:
                 break
             self._sent.discard(ask.problem_hash)
-        if isinstance(reply, str):
-            raise ServiceError(reply or f"problem {ask.problem_hash[:12]} could not be sent to {self.name}")
+        if reply is None:
+            raise ServiceError(f"problem {ask.problem_hash[:12]} could not be sent to {self.name}")
+        if isinstance(reply, Refusal):
+            raise reply.error()
         rows, start, finish, seconds, self.pid = reply
         return Answer(rows, start, finish, measuring_seconds=seconds)
 
@@ -138,15 +199,33 @@ class RealHost(SimulatorHost):
 
     slots = 1
     lease_seconds: float | None = 3600.0
-    """Each placement has limits of its own inside; this is for a batch whose process no longer answers."""
+    """For requests that have no limit of their own."""
+
+    async def ready(self) -> None:
+        """Wait for the hardware, which another sweep may hold.
+
+        Raises:
+            RuntimeError: if no node has it any more.
+        """
+        answer = asyncio.ensure_future(asyncio.wrap_future(self._actor.ready.remote().future()))
+        while not (await asyncio.wait({answer}, timeout=LOOK_SECONDS))[0]:
+            gone = [name for name in self._where.get("resources", {}) if not ray.cluster_resources().get(name)]
+            if gone:
+                answer.cancel()
+                raise RuntimeError(f"no node has {gone[0]!r} any more")
+        await answer
+
+    async def grant(self) -> None:
+        """Wait until nothing else is measured on the host's machine."""
+        await self._actor.take_machine.remote()
 
 
 class StaleLease(RuntimeError):
     """A request of a lease that has ended."""
 
 
-def real_hosts(key: str, problems: dict[str, Any]) -> list[Host]:
-    """The hosts that serve a key such as ``dataflow`` (this machine) or ``dataflow:cpu2``; none if there is no such machine.
+def real_hosts(key: str, problems: dict[str, Any], have: int = 0) -> list[Host]:
+    """The hosts that serve a key such as ``dataflow`` (this machine) or ``dataflow:cpu2`` besides ``have``; none if there are none.
 
     A node serves ``dataflow:cpu2`` if it was started with that resource (``ray start --resources '{"dataflow:cpu2": 1}'``). A host
     holds one unit of it while it lives, so Ray grants the hardware to one sweep at a time.
@@ -155,14 +234,25 @@ def real_hosts(key: str, problems: dict[str, Any]) -> list[Host]:
     if kind not in HOST_OPTIONS:
         return []
     if not name:
-        return [RealHost(key, problems, scheduling_strategy=on_node(ray.get_runtime_context().get_node_id()))]
+        return [] if have else [RealHost(key, problems, scheduling_strategy=on_node(ray.get_runtime_context().get_node_id()))]
     count = int(ray.cluster_resources().get(key, 0))
-    return [RealHost(f"{key}-{i}", problems, resources={key: 1}) for i in range(count)]
+    return [RealHost(f"{key}-{i}", problems, resources={key: 1}) for i in range(have, count)]
 
 
 def offered() -> list[str]:
     """Keys that real hosts would serve if asked."""
     return [*HOST_OPTIONS, *(r for r in ray.cluster_resources() if r.partition(":")[0] in HOST_OPTIONS and ":" in r)]
+
+
+def unserved(keys: Iterable[str]) -> str | None:
+    """A sentence about the first key that nothing in the cluster serves; None if all are served."""
+    known = list(dict.fromkeys([*SIMULATORS, *offered()]))
+    missing = next((key for key in keys if key not in known), None)
+    return None if missing is None else _nobody(missing, known)
+
+
+def _nobody(key: str, known: Iterable[str]) -> str:
+    return f"no host serves {key!r}; served are: {', '.join(known)}"
 
 
 class ServiceActor:
@@ -172,6 +262,7 @@ class ServiceActor:
         self.service = RewardService(store=None if folder is None else MeasurementStore(folder / STORE))
         self.problems: dict[str, Any] = {}
         self._simulators = simulators
+        self._looked: dict[str, float] = {}
         self._add_simulators("simulator")
 
     def _add_simulators(self, kind: str) -> None:
@@ -183,24 +274,31 @@ class ServiceActor:
         if problem.content_hash not in self.problems:
             self.problems[problem.content_hash] = ray.put(problem)
 
-    async def evaluate(self, ask: Ask) -> Answer | str:
-        """The answer; a sentence if the request cannot be served, "" if its problem must be registered first."""
+    async def evaluate(self, ask: Ask) -> Answer | Refusal | None:
+        """The answer, or why there is none; None if the problem must be registered first."""
         if ask.problem_hash not in self.problems:
-            return ""
-        if ask.key in SIMULATORS and ask.key not in self.service.pools:
-            self._add_simulators(ask.key)
-        elif ask.key not in self.service.pools:
-            hosts = real_hosts(ask.key, self.problems)
-            if not hosts:
-                known = dict.fromkeys([*sorted(self.service.pools), *offered()])
-                return f"no host serves {ask.key!r}; served are: {', '.join(known)}"
-            self.service.add_hosts(ask.key, hosts, always_cache=True)
+            return None
+        if ask.key in SIMULATORS:
+            if ask.key not in self.service.pools:
+                self._add_simulators(ask.key)
+        elif not self._look_for_hosts(ask.key):
+            return Refusal(_nobody(ask.key, dict.fromkeys([*sorted(self.service.pools), *offered()])), "unserved")
         if ask.reference is not None:
             ask = replace(ask, reference=ask.reference[0], placements=await ask.reference[0])
         try:
             return await self.service.evaluate(ask)
-        except ServiceError as error:
-            return str(error)
+        except (ServiceError, EvaluatorFault) as error:
+            return Refusal.of(error)
+
+    def _look_for_hosts(self, key: str) -> bool:
+        """Take in hosts of nodes that have come since the last look; whether the key is served."""
+        pool = self.service.pools.get(key)
+        if pool is None or time.monotonic() - self._looked[key] > LOOK_SECONDS:
+            self._looked[key] = time.monotonic()
+            usable = 0 if pool is None else sum(not seat.quarantined for seat in pool.seats)
+            if hosts := real_hosts(key, self.problems, usable if ":" in key else len(pool.seats) if pool else 0):
+                self.service.add_hosts(key, hosts, always_cache=True, machine="" if ":" in key else machine_of(key))
+        return key in self.service.pools
 
     async def statistics(self) -> dict[str, Any]:
         """See `RewardService.statistics`."""
@@ -223,6 +321,11 @@ def start_service(simulators: int, folder: Path | None = None, node: str | None 
     return actor(ServiceActor, max_restarts=-1, max_concurrency=10_000, **where).remote(simulators, folder)
 
 
+def _raised(refusal: Refusal) -> Exception:
+    """For the trial."""
+    return {"request": InputError, "unserved": InfrastructureError, "error": EvaluationError}[refusal.kind](refusal.text)
+
+
 @dataclass(frozen=True)
 class _Sent:
     request: Request
@@ -233,16 +336,17 @@ class ServiceClient:
     """The service with the face of an evaluator; several requests of one call are in flight together.
 
     Raises:
-        InputError: at once if no host serves the evaluator's key, naming those that are served.
-        InfrastructureError: if the service does not come back.
+        InputError: if the evaluator cannot measure what is asked.
+        EvaluationError: if it raises.
+        InfrastructureError: at once if no host serves its key, naming those that are served; if the service does not come back.
     """
 
     def __init__(self, service: Any, spec: EvaluatorSpec, trial: str, priority: int = 0) -> None:
         local = build_evaluator(spec)
         self.protocol = local.protocol
         self.deterministic = local.deterministic
-        # A real measurement is as good for one seed as for another; it is only asked for again where the sweep says so.
-        self._shared = local.deterministic or (spec.kind in HOST_OPTIONS and bool(spec.options.get("cache", True)))
+        self._shared = local.deterministic or remembered(spec)
+        self._traces, self._limit = getattr(local, "traces", True), lease_seconds(local)
         self.queue_seconds = 0.0
         self._service, self._key, self._trial, self._priority = service, spec.key, trial, priority
         self._evaluator = canonical(spec.to_json())
@@ -267,8 +371,10 @@ class ServiceClient:
                     continue
                 except RayError:  # a value got lost on its way: like any failure of infrastructure
                     reply = Answer(failure(len(sent[i].ask.placements) or len(sent[i].request.placements)))
-                if isinstance(reply, str):
-                    self._refused(reply, sent[i].request)
+                if reply is None:
+                    self._service.register.remote(sent[i].request.problem)
+                elif isinstance(reply, Refusal):
+                    raise _raised(reply)
                 else:
                     answers[i] = reply
             if silent:
@@ -284,13 +390,8 @@ class ServiceClient:
             reference, placements = [ray.put(placements)], placements[:0]
         return Ask(
             self._trial, self._key, self._evaluator, self.protocol, self._shared, r.problem.content_hash, placements,
-            r.seed, r.first, r.trace, self._priority, reference,
+            r.seed, r.first, r.trace and self._traces, self._priority, reference, self._limit,
         )  # fmt: skip
-
-    def _refused(self, sentence: str, request: Request) -> None:
-        if sentence:
-            raise InputError(sentence)
-        self._service.register.remote(request.problem)
 
     def _wait(self, pauses: Any) -> None:
         pause = next(pauses, None)

@@ -10,83 +10,36 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
-from collections.abc import Hashable
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from envs.measurement import Outcome
-from orchestration.cache import MeasurementTable, Rows, join
+from orchestration.answers import (
+    Answer,
+    Ask,
+    EvaluatorFault,
+    Job,
+    ServiceError,
+    Unserved,
+    failure,
+    join_answers,
+    resolve,
+    split_answer,
+    unknown,
+)
+from orchestration.cache import MeasurementTable, Rows
 from orchestration.queues import FairQueue
-from orchestration.store import MeasurementStore
+from orchestration.store import MeasurementStore, measurement_context
 
 SPLIT_ROWS = 256
 """Fewest rows worth a host of their own: larger requests are spread over hosts, smaller ones share a batch up to so many."""
 ATTEMPTS = 3
 """How many hosts may fault over a batch before its rows come back as INFRASTRUCTURE."""
-
-
-class ServiceError(Exception):
-    """A request that cannot be served; the message says why and what is served."""
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One request: placements of one problem, to be measured under one key."""
-
-    trial: str
-    key: str
-    evaluator: str
-    """Canonical JSON of the evaluator's description, for hosts that serve several."""
-    protocol: str
-    shared: bool
-    """Whether equal content gives equal measurements, whatever the seed, so that rows may be shared."""
-    problem_hash: str
-    placements: np.ndarray
-    """int16[B, V]."""
-    seed: int
-    first: int
-    trace: bool = False
-    priority: int = 0
-    reference: Any = None
-    """Where the placements lie in Ray's object store, if they do; hosts then read them from there."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The measured rows of an `Ask`, or of a batch."""
-
-    rows: Rows
-    start: np.ndarray | None = None
-    finish: np.ndarray | None = None
-    queue_seconds: float = 0.0
-    """Longest wait of a row for its host."""
-    measuring_seconds: float = 0.0
-    """Host time spent."""
-
-
-@dataclass(eq=False)
-class Job:
-    """Rows that one host measures in one go: all or a part of an `Ask`."""
-
-    ask: Ask
-    placements: np.ndarray
-    first: int
-    reference: Any
-    queued_at: float
-    future: asyncio.Future[Answer]
-    attempts: int = 0
-    avoid: set[int] = field(default_factory=set)
-    """Hosts that faulted over it (ids of their seats)."""
-
-    @property
-    def kind(self) -> tuple[Hashable, ...]:
-        """Jobs of equal kind may share a batch; only where neither seeds nor traces tell rows apart."""
-        ask = self.ask
-        own = None if ask.shared and not ask.trace else id(self)
-        return ask.problem_hash, ask.evaluator, ask.protocol, own
 
 
 class Host(Protocol):
@@ -98,10 +51,18 @@ class Host(Protocol):
     slots: int
     """Batches it may hold at once; 1 for real hardware, 2 for simulators so that they never wait for the next one."""
     lease_seconds: float | None
-    """Time limit of one batch from the moment it is granted; None for simulators."""
+    """Time limit of one lease from the moment it is granted, if the request has none; None for simulators, which need no lease."""
+
+    async def ready(self) -> None:
+        """Wait until it has its hardware, however long somebody else holds that; raise if it never will."""
+        ...
+
+    async def grant(self) -> None:
+        """Wait until nothing else is measured on its machine; a lease's time begins when this returns."""
+        ...
 
     async def measure(self, job: Job, placements: np.ndarray, reference: Any, token: int) -> Answer:
-        """Measure ``placements``; any exception is a fault of the host, except `ServiceError`."""
+        """Measure ``placements``; any exception is a fault of the host, except `ServiceError` and `EvaluatorFault`."""
         ...
 
     async def restart(self) -> None:
@@ -119,20 +80,26 @@ class Seat:
     in_a_row: int = 0
     quarantined: bool = False
     restarting: bool = False
+    waiting: bool = False
+    """Whether its hardware is not granted yet."""
+    generation: int = 0
+    """How often it was made new: what an earlier process failed at is one fault, however many batches it held."""
+    last_fault: str = ""
     rows: int = 0
     busy_seconds: float = 0.0
     since: float = field(default_factory=time.monotonic)
 
     @property
     def free(self) -> int:
-        return 0 if self.quarantined or self.restarting else self.host.slots - self.running
+        return 0 if self.quarantined or self.restarting or self.waiting else self.host.slots - self.running
 
     def statistics(self) -> dict[str, Any]:
         """What it did so far; ``utilisation`` is the share of its time in which it measured."""
         lived = max(time.monotonic() - self.since, 1e-9)
         return {
             "name": self.host.name, "pid": self.host.pid, "running": self.running, "measurements": self.rows, "faults": self.faults,
-            "quarantined": self.quarantined, "utilisation": self.busy_seconds / lived,
+            "last_fault": self.last_fault, "quarantined": self.quarantined, "waiting": self.waiting,
+            "utilisation": self.busy_seconds / lived,
         }  # fmt: skip
 
 
@@ -169,7 +136,18 @@ class Pool:
     queue: FairQueue[Job] = field(default_factory=FairQueue)
     always_cache: bool = False
     """Real measurements are remembered whatever that costs; simulations only where it pays."""
+    machine: str = ""
+    """Fingerprint of the machine if the key does not name one."""
     gauge: Gauge = field(default_factory=Gauge)
+
+    @property
+    def lease_rows(self) -> int | None:
+        """Real hardware is leased for one placement at a time, so that trials take turns and nothing measured is lost."""
+        return 1 if any(seat.host.lease_seconds is not None for seat in self.seats) else None
+
+    def context(self, ask: Ask) -> tuple[str, ...]:
+        """What a measurement depends on besides its placement."""
+        return measurement_context(ask.problem_hash, ask.protocol, ask.key, self.machine)
 
 
 class RewardService:
@@ -180,41 +158,68 @@ class RewardService:
         """Where pools that always cache keep their rows."""
         self.pools: dict[str, Pool] = {}
         self.table = MeasurementTable(cache_bytes)
+        self.store_fault = ""
+        """Why something could not be kept."""
         self.max_faults = max_faults
         self._pending: dict[int, asyncio.Future[Answer]] = {}
         # Above those of any service before this one, so that a host that outlived it refuses what that one asked for.
         self._token = time.time_ns()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def add_hosts(self, key: str, hosts: list[Host], *, always_cache: bool = False) -> None:
-        """Let ``hosts`` serve ``key``."""
-        pool = self.pools.setdefault(key, Pool(key, [], always_cache=always_cache))
-        pool.seats += [Seat(h) for h in hosts]
+    def add_hosts(self, key: str, hosts: list[Host], *, always_cache: bool = False, machine: str = "") -> None:
+        """Let ``hosts`` serve ``key``; those that measure for real as soon as they have their hardware."""
+        pool = self.pools.setdefault(key, Pool(key, [], always_cache=always_cache, machine=machine))
+        for host in hosts:
+            pool.seats.append(Seat(host, waiting=host.lease_seconds is not None))
+            if host.lease_seconds is not None:
+                self._background(self._await_hardware(pool, pool.seats[-1]))
         self._pump(pool)
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _await_hardware(self, pool: Pool, seat: Seat) -> None:
+        try:
+            await seat.host.ready()
+        except Exception as error:
+            seat.quarantined, seat.last_fault = True, repr(error)
+        finally:
+            seat.waiting = False
+            self._pump(pool)
 
     async def evaluate(self, ask: Ask) -> Answer:
         """The measurements of a request, in its rows' order.
 
         Raises:
-            ServiceError: at once if no host serves the key.
+            Unserved: at once if no host serves the key.
+            EvaluatorFault: if the evaluator raises over this request.
         """
         pool = self.pools.get(ask.key)
         if pool is None:
             known = ", ".join(sorted(self.pools)) or "none"
-            raise ServiceError(f"no host serves {ask.key!r}; served are: {known}")
+            raise Unserved(f"no host serves {ask.key!r}; served are: {known}")
         if all(seat.quarantined for seat in pool.seats):
-            raise ServiceError(f"all {len(pool.seats)} hosts of {ask.key!r} are quarantined after repeated faults; see `placewright hosts`")
+            last = next((seat.last_fault for seat in pool.seats if seat.last_fault), "unknown")
+            raise Unserved(
+                f"all {len(pool.seats)} hosts of {ask.key!r} are quarantined after repeated faults (the last: {last}); "
+                "see `placewright hosts`"
+            )
         if len(ask.placements) == 0:
             empty = np.empty(0)
             return Answer(Rows(empty.astype(np.int8), empty, empty, ""))
         if ask.shared and not ask.trace and (pool.always_cache or pool.gauge.pays()):
             return await self._through_cache(pool, ask)
-        return await self._measure(pool, ask, ask.placements, ask.reference)
+        answer = await self._measure(pool, ask, ask.placements, ask.reference)
+        if ask.shared and pool.always_cache:  # a trace is not kept, but who needs none may use what it measured
+            self._keep(pool, ask, ask.placements, answer.rows)
+        return answer
 
     async def _through_cache(self, pool: Pool, ask: Ask) -> Answer:
         begin = time.perf_counter()
         with self.table.reading():
-            slots, new = self.table.slots(context(ask), ask.placements)
+            slots, new = self.table.slots(pool.context(ask), ask.placements)
             new = self._from_store(pool, ask, slots, new)
             fresh = int(new.sum())
             others = (self._pending.get(s) for s in slots[~new & ~self.table.done(slots)].tolist())
@@ -224,7 +229,7 @@ class RewardService:
             if fresh:
                 whole = fresh == len(new)
                 placements = ask.placements if whole else ask.placements[new]
-                answer = await self._fill(pool, ask, placements, ask.reference if whole else None, slots[new])
+                answer = await self._fill_all(pool, ask, placements, ask.reference if whole else None, slots[new])
                 queue, measuring = answer.queue_seconds, answer.measuring_seconds
             if waits:
                 await asyncio.wait(waits)
@@ -234,21 +239,34 @@ class RewardService:
         """Fill new slots with what an earlier run has measured; which are still to be measured, bool[B]."""
         if self.store is None or not pool.always_cache or not new.any():
             return new
-        known, rows = self.store.read(context(ask), ask.placements[new])
-        if rows is None:
-            return new
+        known, rows = self.store.read(pool.context(ask), ask.placements[new])
         where = np.flatnonzero(new)[known]
-        for i, slot in enumerate(slots[where].tolist()):  # one by one: each has the fingerprint of what measured it
-            self.table.fill(np.array([slot]), one_row(rows, i))
+        for slot, row in zip(slots[where].tolist(), rows, strict=True):  # one by one: each has the fingerprint of what measured it
+            self.table.fill(np.array([slot]), row)
         left = new.copy()
         left[where] = False
         return left
 
-    async def _fill(self, pool: Pool, ask: Ask, placements: np.ndarray, reference: Any, slots: np.ndarray) -> Answer:
+    async def _fill_all(self, pool: Pool, ask: Ask, placements: np.ndarray, reference: Any, slots: np.ndarray) -> Answer:
+        """Measure new rows; where each has a lease of its own, each is kept as soon as it is there."""
+        size = pool.lease_rows or len(slots)
+        parts = []
+        for low in range(0, len(slots), size):
+            done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            names = slots[low : low + size].tolist()
+            self._pending.update(dict.fromkeys(names, done))  # before anything else runs, so that equal requests wait
+            rows = placements[low : low + size]
+            parts.append(self._fill(pool, ask, rows, reference if len(rows) == len(slots) else None, slots[low : low + size], done))
+        answers = await asyncio.gather(*parts, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return join_answers([answer for answer in answers if isinstance(answer, Answer)])
+
+    async def _fill(
+        self, pool: Pool, ask: Ask, placements: np.ndarray, reference: Any, slots: np.ndarray, done: asyncio.Future[Any]
+    ) -> Answer:
         """Measure new rows into the table, while others may wait for them."""
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        names = slots.tolist()
-        self._pending.update(dict.fromkeys(names, done))
         rows = failure(len(slots))
         try:
             answer = await self._measure(pool, ask, placements, reference)
@@ -256,17 +274,27 @@ class RewardService:
             return answer
         finally:
             self.table.fill(slots, rows)
-            self.table.retract(context(ask), placements[rows.outcome == Outcome.INFRASTRUCTURE])
-            if self.store is not None and pool.always_cache:
-                self.store.write(context(ask), placements, rows)
-            for slot in names:
+            self.table.retract(pool.context(ask), placements[rows.outcome == Outcome.INFRASTRUCTURE])
+            for slot in slots.tolist():
                 del self._pending[slot]
             done.set_result(None)
+            if pool.always_cache:
+                self._keep(pool, ask, placements, rows)
+
+    def _keep(self, pool: Pool, ask: Ask, placements: np.ndarray, rows: Rows) -> None:
+        """Write to the store; a store that fails costs a measurement after a restart, not the sweep."""
+        if self.store is None:
+            return
+        try:
+            self.store.write(pool.context(ask), placements, rows)
+        except Exception as error:
+            self.store_fault = str(error)
+            logging.getLogger(__name__).warning("measurements could not be kept: %s", error)
 
     async def _measure(self, pool: Pool, ask: Ask, placements: np.ndarray, reference: Any) -> Answer:
         """Queue the rows, spread over idle hosts if nobody else waits, and collect the answers."""
         idle = sum(seat.free > 0 for seat in pool.seats) if not pool.queue else 1
-        parts = max(1, min(idle, len(placements) // SPLIT_ROWS))
+        parts = max(1, min(idle, len(placements) // SPLIT_ROWS)) if pool.lease_rows is None else -(-len(placements) // pool.lease_rows)
         bounds = np.linspace(0, len(placements), parts + 1).astype(int).tolist()
         loop, now = asyncio.get_running_loop(), time.monotonic()
         jobs = []
@@ -291,9 +319,7 @@ class RewardService:
                 return
             jobs = self._batch(pool)
             seat.running += 1
-            task = asyncio.get_running_loop().create_task(self._work(pool, seat, jobs))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._background(self._work(pool, seat, jobs))
 
     @staticmethod
     def _candidates(pool: Pool) -> list[Seat]:
@@ -311,7 +337,8 @@ class RewardService:
             jobs.append(job)
             rows += len(job.placements)
             following = pool.queue.peek()
-            if following is None or following.kind != job.kind or rows + len(following.placements) > SPLIT_ROWS:
+            most = pool.lease_rows or SPLIT_ROWS
+            if following is None or following.kind != job.kind or rows + len(following.placements) > most:
                 break
             job = pool.queue.pop()
         return jobs
@@ -322,16 +349,18 @@ class RewardService:
         alone = len(jobs) == 1
         placements = head.placements if alone else np.concatenate([j.placements for j in jobs])
         self._token += 1
-        granted = time.monotonic()
+        token, generation, granted = self._token, seat.generation, time.monotonic()
         try:
-            call = host.measure(head, placements, head.reference if alone else None, self._token)
-            answer = await (call if host.lease_seconds is None else asyncio.wait_for(call, host.lease_seconds))
-        except ServiceError as error:
-            for job in jobs:
-                if not job.future.done():
-                    job.future.set_exception(ServiceError(str(error)))
-        except Exception:  # whatever went wrong went wrong with the host: its work goes elsewhere
-            await self._fault(pool, seat, jobs)
+            if host.lease_seconds is not None:
+                await host.grant()
+                granted = time.monotonic()
+            limit = None if host.lease_seconds is None else head.ask.limit or host.lease_seconds
+            answer = await asyncio.wait_for(host.measure(head, placements, head.reference if alone else None, token), limit)
+        except (ServiceError, EvaluatorFault) as error:
+            self._refuse(pool, jobs, error)
+        except Exception as error:  # whatever went wrong went wrong with the host: its work goes elsewhere
+            seat.last_fault = repr(error)[:500]
+            await self._fault(pool, seat, jobs, generation)
         else:
             seat.in_a_row = 0
             seat.rows += len(placements)
@@ -343,9 +372,18 @@ class RewardService:
             seat.running -= 1
             self._pump(pool)
 
-    async def _fault(self, pool: Pool, seat: Seat, jobs: list[Job]) -> None:
-        seat.faults += 1
-        seat.in_a_row += 1
+    @staticmethod
+    def _refuse(pool: Pool, jobs: list[Job], error: ServiceError | EvaluatorFault) -> None:
+        """An error that is the requests' own; of several in one batch each is tried by itself, as only one may be to blame."""
+        for job in reversed(jobs):
+            if len(jobs) > 1:
+                job.alone = True
+                pool.queue.push(job.ask.trial, job.ask.priority, job, front=True)
+            elif not job.future.done():
+                job.future.set_exception(type(error)(str(error)))
+
+    async def _fault(self, pool: Pool, seat: Seat, jobs: list[Job], generation: int) -> None:
+        """The host failed: its work goes elsewhere, and it is made new. One process that dies is one fault."""
         for job in reversed(jobs):
             job.attempts += 1
             job.avoid.add(id(seat))
@@ -353,81 +391,26 @@ class RewardService:
                 resolve(job, unknown(job))
             else:
                 pool.queue.push(job.ask.trial, job.ask.priority, job, front=True)
+        if generation != seat.generation:
+            return
+        seat.generation += 1
+        seat.faults += 1
+        seat.in_a_row += 1
         if seat.in_a_row >= self.max_faults:
             seat.quarantined = True
-        elif not seat.restarting:
-            seat.restarting = True
-            self._pump(pool)
-            try:
-                await seat.host.restart()
-            except Exception:  # a host that cannot be brought back is of no use
-                seat.quarantined = True
-            finally:
-                seat.restarting = False
+            return
+        seat.restarting = True
+        self._pump(pool)
+        try:
+            await seat.host.restart()
+            if seat.host.lease_seconds is not None:
+                await seat.host.ready()
+        except Exception as error:  # a host that cannot be brought back is of no use
+            seat.quarantined, seat.last_fault = True, repr(error)[:500]
+        finally:
+            seat.restarting = False
 
     def statistics(self) -> dict[str, Any]:
         """Keys with their queue lengths and hosts, for `placewright hosts` and the progress display."""
         keys = {key: {"queued": len(p.queue), "hosts": [s.statistics() for s in p.seats]} for key, p in self.pools.items()}
-        return {"keys": keys, "cache": {"hits": self.table.hits, "misses": self.table.misses}}
-
-
-def context(ask: Ask) -> tuple[str, ...]:
-    """What a measurement depends on besides its placement: hosts of different keys are different machines."""
-    return ask.problem_hash, ask.protocol, ask.key
-
-
-def one_row(rows: Rows, i: int) -> Rows:
-    """Row ``i`` by itself."""
-    cut = slice(i, i + 1)
-    return Rows(
-        rows.outcome[cut], rows.seconds[cut], rows.objective[cut], rows.host,
-        None if rows.samples is None else rows.samples[cut], None if rows.notes is None else rows.notes[cut],
-    )  # fmt: skip
-
-
-def resolve(job: Job, answer: Answer, waited: float = 0.0) -> None:
-    """Hand a job's answer to whoever waits for it."""
-    if not job.future.done():
-        rows, measuring = answer.rows, answer.measuring_seconds
-        job.future.set_result(Answer(rows, answer.start, answer.finish, waited, measuring))
-
-
-def failure(rows: int) -> Rows:
-    """Rows of which nothing is known."""
-    return Rows(np.full(rows, Outcome.INFRASTRUCTURE, dtype=np.int8), np.full(rows, np.nan), np.full(rows, np.inf), "")
-
-
-def unknown(job: Job) -> Answer:
-    """The answer to a job that no host could do."""
-    times = np.full(job.placements.shape, np.nan) if job.ask.trace else None
-    return Answer(failure(len(job.placements)), times, times)
-
-
-def join_answers(parts: list[Answer]) -> Answer:
-    """Consecutive parts of one request as one answer."""
-    if len(parts) == 1:
-        return parts[0]
-    traced = [p for p in parts if p.start is not None]
-    start = finish = None
-    if len(traced) == len(parts):
-        start = np.concatenate([p.start for p in parts if p.start is not None])
-        finish = np.concatenate([p.finish for p in parts if p.finish is not None])
-    queue, measuring = max(p.queue_seconds for p in parts), sum(p.measuring_seconds for p in parts)
-    return Answer(join([p.rows for p in parts]), start, finish, queue, measuring)
-
-
-def split_answer(answer: Answer, lengths: list[int]) -> list[Answer]:
-    """A batch's answer cut into its jobs' parts."""
-    if len(lengths) == 1:
-        return [answer]
-    parts, low, total = [], 0, sum(lengths)
-    for length in lengths:
-        cut = slice(low, low + length)
-        r = answer.rows
-        rows = Rows(
-            r.outcome[cut], r.seconds[cut], r.objective[cut], r.host,
-            None if r.samples is None else r.samples[cut], None if r.notes is None else r.notes[cut],
-        )  # fmt: skip
-        parts.append(Answer(rows, measuring_seconds=answer.measuring_seconds * length / total))
-        low += length
-    return parts
+        return {"keys": keys, "cache": {"hits": self.table.hits, "misses": self.table.misses}, "store_fault": self.store_fault}

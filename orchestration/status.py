@@ -149,10 +149,14 @@ def hosts_text(found: Mapping[str, Mapping[str, Any]]) -> str:
         cache = statistics["cache"]
         seen = f"{age:.0f} s ago" if statistics["active"] else "ended"
         lines.append(f"{sweep} ({seen}; {cache['hits']:,} rows from the cache)")
+        if statistics.get("store_fault"):
+            lines.append(f"  measurements could not be kept: {statistics['store_fault']}")
         for key, pool in statistics["keys"].items():
             lines.append(f"  {key}: {pool['queued']} requests queued")
             for h in pool["hosts"]:
-                state = "quarantined" if h["quarantined"] else "busy" if h["running"] else "idle"
+                state = next((word for word in ("quarantined", "waiting") if h[word]), "busy" if h["running"] else "idle")
                 done = f"{h['measurements']:,} measured, {h['faults']} faults"
+                if h["last_fault"]:
+                    done += f", the last: {h['last_fault']}"
                 lines.append(f"    {h['name']:16} {state:11} {100 * h['utilisation']:3.0f}% used, {done}")
     return "\n".join(lines)

@@ -10,13 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from envs.measurement import Outcome
-from orchestration.cache import Rows, join
+from orchestration.cache import Rows
 from orchestration.frozen import canonical
 
 STORE = "measurements.sqlite"
 _TABLE = """CREATE TABLE IF NOT EXISTS measurements (
     context TEXT, placement BLOB, outcome INTEGER, seconds REAL, objective REAL, host TEXT, samples BLOB, note TEXT,
     PRIMARY KEY (context, placement)) WITHOUT ROWID"""
+
+
+def measurement_context(problem_hash: str, protocol: str, key: str, machine: str) -> tuple[str, ...]:
+    """What a real measurement depends on besides its placement. Keys are different machines; ``machine`` is the fingerprint if
+    the key (``dataflow``) names none."""
+    return (problem_hash, protocol, key, machine) if machine else (problem_hash, protocol, key)
 
 
 class MeasurementStore:
@@ -30,9 +36,10 @@ class MeasurementStore:
         self._connection.execute("PRAGMA synchronous=NORMAL")
         self._connection.execute(_TABLE)
 
-    def read(self, context: Hashable, placements: np.ndarray) -> tuple[np.ndarray, Rows | None]:
-        """Which of int16[B, V] placements are known, bool[B], and their rows in order (None if none is)."""
-        name, found, parts = canonical(context), np.zeros(len(placements), dtype=bool), []
+    def read(self, context: Hashable, placements: np.ndarray) -> tuple[np.ndarray, list[Rows]]:
+        """Which of int16[B, V] placements are known, bool[B], and the row of each of these in order."""
+        name, found = canonical(context), np.zeros(len(placements), dtype=bool)
+        rows: list[Rows] = []
         for i, placement in enumerate(placements):
             row = self._connection.execute(
                 "SELECT outcome, seconds, objective, host, samples, note FROM measurements WHERE context = ? AND placement = ?",
@@ -41,14 +48,14 @@ class MeasurementStore:
             if row is not None:
                 found[i] = True
                 outcome, seconds, objective, host, samples, note = row
-                parts.append(
+                rows.append(
                     Rows(
                         np.array([outcome], dtype=np.int8), np.array([np.nan if seconds is None else seconds]),
                         np.array([np.inf if objective is None else objective]), host,
                         None if samples is None else (np.frombuffer(samples),), None if note is None else (note,),
                     )
                 )  # fmt: skip
-        return found, join(parts) if parts else None
+        return found, rows
 
     def write(self, context: Hashable, placements: np.ndarray, rows: Rows) -> None:
         """Keep rows; those of which nothing is known are left out."""
@@ -63,8 +70,12 @@ class MeasurementStore:
             if rows.outcome[i] != Outcome.INFRASTRUCTURE
         ]  # fmt: skip
         self._connection.execute("BEGIN")
-        self._connection.executemany("INSERT OR REPLACE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-        self._connection.execute("COMMIT")
+        try:
+            self._connection.executemany("INSERT OR REPLACE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error:
+            self._connection.execute("ROLLBACK")
+            raise
 
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT COUNT(*) FROM measurements").fetchone()[0])

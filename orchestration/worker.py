@@ -13,7 +13,7 @@ from typing import Any
 from envs.measurement import Evaluator
 from orchestration.captured import capturing
 from orchestration.checkpoint import load_state, write_atomic
-from orchestration.evaluators import InfrastructureError, build_evaluator, in_worker
+from orchestration.evaluators import SIMULATORS, InfrastructureError, build_evaluator, in_worker
 from orchestration.ledger import line, trial_folder
 from orchestration.records import TrialResult
 from orchestration.runner import POLICY, Progress, failed, run_trial
@@ -91,7 +91,7 @@ def execute(
                     write_atomic(path, data)
                 policy = load_state(path) if path.exists() else None
             result = run_trial(
-                trial, _evaluator(trial, service), LiveRecorder(trial, report),
+                trial, _evaluator(trial, service, root), LiveRecorder(trial, report),
                 checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, until=job.until, sweep=sweep,
             )  # fmt: skip
         except (Exception, SystemExit) as error:
@@ -104,9 +104,13 @@ def policy_path(folder: Path, trial_hash: str) -> Path:
     return trial_folder(folder, trial_hash) / POLICY
 
 
-def _evaluator(trial: Trial, service: Any) -> Evaluator:
-    if service is None or in_worker(trial.evaluator):
+def _evaluator(trial: Trial, service: Any, folder: Path) -> Evaluator:
+    if in_worker(trial.evaluator) or (service is None and trial.evaluator.kind in SIMULATORS):
         return build_evaluator(trial.evaluator)
+    if service is None:
+        from orchestration.local_host import LocalHost, sweep_store
+
+        return LocalHost(trial.evaluator, sweep_store(folder))
     from orchestration.hosts import ServiceClient
 
     return ServiceClient(service, trial.evaluator, trial.content_hash)

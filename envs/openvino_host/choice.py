@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class ToolkitChoice:
         InputError: for an unknown kind, or an empty preference.
     """
 
+    traces: ClassVar[bool] = False
+    """As its host."""
     host: OpenVinoHost
     kind: str
     """``HETERO`` (each operation goes to the first device that supports it) or ``AUTO`` (one device for all)."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from shutil import copyfile
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -68,6 +68,8 @@ class OpenVinoHost:
     a context manager, or call `close`, to end its process; one left open ends with this process.
     """
 
+    traces: ClassVar[bool] = False
+    """Compiled operations have no times of their own."""
     devices: Mapping[str, HostDevice | Any]
     """What stands for each device of the network (see `envs.openvino_host.devices.parse_devices`)."""
     mode: str = "hetero"

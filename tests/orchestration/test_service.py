@@ -6,9 +6,12 @@ import pytest
 
 from envs.measurement import Outcome
 from envs.simulators.evaluator import Simulator
+from orchestration.answers import Answer, Ask, EvaluatorFault, ServiceError
 from orchestration.cache import MeasurementTable, Rows
+from orchestration.evaluators import InfrastructureError
 from orchestration.queues import FairQueue
-from orchestration.service import Answer, Ask, Gauge, RewardService, ServiceError
+from orchestration.service import Gauge, RewardService
+from orchestration.store import MeasurementStore
 
 V = 6
 
@@ -18,11 +21,19 @@ class FakeHost:
 
     pid = None
 
-    def __init__(self, name="fake", slots=1, lease=None, faults=0, gate=None, sleep=0.0):
+    def __init__(self, name="fake", slots=1, lease=None, faults=0, gate=None, sleep=0.0, hardware=None, others=0.0, error=None):
+        self.hardware, self.others, self.error = hardware, others, error
         self.name, self.slots, self.lease_seconds = name, slots, lease
         self.faults, self.gate, self.sleep = faults, gate, sleep
         self.measured, self.batches, self.order, self.tokens, self.restarts = Counter(), [], [], [], 0
         self.now = self.most = 0
+
+    async def ready(self):
+        if self.hardware is not None:
+            await self.hardware.wait()
+
+    async def grant(self):
+        await asyncio.sleep(self.others)
 
     async def measure(self, job, placements, reference, token):
         self.now += 1
@@ -35,6 +46,8 @@ class FakeHost:
             if self.faults:
                 self.faults -= 1
                 raise OSError("cable")
+            if self.error is not None and (placements == 99).any():
+                raise self.error
             self.measured.update(row.tobytes() for row in placements)
             self.batches.append(len(placements))
             self.order.append(job.ask.trial)
@@ -188,6 +201,94 @@ def test_a_lease_ends_at_its_time_limit_and_tokens_rise():
     assert quick.tokens == sorted(set(quick.tokens)) and quick.most == 1
 
 
+def test_a_process_that_dies_with_two_batches_is_one_fault():
+    host = FakeHost(slots=2, faults=4, sleep=0.01)
+    asks = [ask(rows(300, i), trial=str(i), shared=False) for i in range(4)]
+    answers, service = serve([host], *asks)
+    assert all(right(a, q) for a, q in zip(answers, asks, strict=True))
+    assert (service.pools["host"].seats[0].faults, host.restarts) == (2, 2)
+    assert "cable" in service.statistics()["keys"]["host"]["hosts"][0]["last_fault"]
+
+
+def test_an_error_over_a_problem_is_its_own_and_no_hosts_fault():
+    gate = asyncio.Event()
+    host = FakeHost(gate=gate, error=EvaluatorFault("ZeroDivisionError"))
+
+    async def main():
+        service = RewardService()
+        service.add_hosts("host", [host])
+        poison = np.full((1, V), 99)
+        asks = [ask(rows(2, 7), trial="first"), ask(rows(3), trial="good"), ask(poison, trial="bad"), ask(rows(3, 1), trial="other")]
+        calls = [asyncio.ensure_future(service.evaluate(a)) for a in asks]
+        await asyncio.sleep(0.01)
+        gate.set()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(answers[2], EvaluatorFault)
+        assert all(right(a, q) for a, q in zip(answers, asks, strict=True) if a is not answers[2])
+        assert service.pools["host"].seats[0].faults == 0
+
+    asyncio.run(main())
+
+
+def test_no_lease_begins_before_the_hardware_is_there():
+    async def main():
+        hardware, service = asyncio.Event(), RewardService()
+        host = FakeHost(lease=0.05, hardware=hardware, others=0.1)  # and none while the machine measures for others
+        service.add_hosts("host", [host])
+        call = asyncio.ensure_future(service.evaluate(ask(rows(2), shared=False)))
+        await asyncio.sleep(0.2)
+        assert not call.done() and service.statistics()["keys"]["host"]["hosts"][0]["waiting"]
+        hardware.set()
+        assert right(await call, ask(rows(2))) and service.pools["host"].seats[0].faults == 0
+
+    asyncio.run(main())
+
+
+def test_real_hardware_is_leased_for_one_placement_at_a_time_and_each_is_kept_at_once(tmp_path):
+    store = MeasurementStore(tmp_path / "store.sqlite")
+
+    async def main():
+        host = FakeHost(lease=5, sleep=0.01)
+        service = RewardService(store=store)
+        service.add_hosts("host", [host], always_cache=True)
+        first = asyncio.ensure_future(service.evaluate(ask(rows(6, 1), trial="first")))
+        await asyncio.sleep(0.025)
+        second = asyncio.ensure_future(service.evaluate(ask(rows(1, 2), trial="second")))
+        assert 1 <= len(store) < 6
+        assert right(await first, ask(rows(6, 1))) and right(await second, ask(rows(1, 2)))
+        assert set(host.batches) == {1} and host.order.index("second") < 6 - 1 and len(store) == 7
+
+    asyncio.run(main())
+
+
+def test_what_a_trace_measured_is_kept_and_used_where_none_is_needed(tmp_path):
+    host, store = FakeHost(lease=5), MeasurementStore(tmp_path / "store.sqlite")
+
+    async def main():
+        service = RewardService(store=store)
+        service.add_hosts("host", [host], always_cache=True)
+        await service.evaluate(ask(rows(3), trace=True))
+        assert right(await service.evaluate(ask(rows(3))), ask(rows(3)))
+
+    asyncio.run(main())
+    assert set(host.measured.values()) == {1}
+
+
+def test_a_store_that_fails_hangs_nobody(tmp_path):
+    store = MeasurementStore(tmp_path / "store.sqlite")
+
+    async def main():
+        service = RewardService(store=store)
+        service.add_hosts("host", [FakeHost(sleep=0.01)], always_cache=True)
+        store._connection.execute("DROP TABLE measurements")
+        service._from_store = lambda pool, ask, slots, new: new
+        same = ask(rows(3))
+        answers = await asyncio.wait_for(asyncio.gather(*(service.evaluate(same) for _ in range(2))), 5)
+        assert all(right(a, same) for a in answers) and "measurements" in service.statistics()["store_fault"]
+
+    asyncio.run(main())
+
+
 def test_queue_wait_is_kept_apart_from_measuring():
     host = FakeHost(sleep=0.05)
     answers, _ = serve([host], *(ask(rows(1, i), trial=str(i), shared=False) for i in range(3)))
@@ -251,9 +352,7 @@ def test_on_ray_the_service_gives_what_the_simulator_gives(ray_session):
     assert np.array_equal(got.seconds, expected.seconds)
     ray_session.kill(service, no_restart=False)
     assert np.array_equal(client.evaluate(problem, batch, 3, first=5).seconds, expected.seconds)
-    from envs.errors import InputError
-
-    with pytest.raises(InputError, match="no host serves 'simulator:lab'; served are: simulator"):
+    with pytest.raises(InfrastructureError, match="no host serves 'simulator:lab'; served are: simulator"):
         ServiceClient(service, EvaluatorSpec("simulator", {"host": "lab"}), "t").evaluate(problem, batch[:1])
     ray_session.kill(service)
 

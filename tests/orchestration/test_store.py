@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from envs.measurement import Outcome
-from orchestration.cache import Rows
+from orchestration.cache import Rows, join
 from orchestration.hosts import SimulatorActor, StaleLease
 from orchestration.service import RewardService
 from orchestration.store import STORE, MeasurementStore
@@ -38,6 +38,8 @@ def test_measurements_survive_a_restart(tmp_path):
     (answer,) = serve(tmp_path / STORE, second, mixed)
     assert right(answer, mixed) and sum(second.measured.values()) == 3
     assert answer.rows.host == "first+second"
+    (alone,) = serve(tmp_path / STORE, second, ask(rows(2, 5)))
+    assert alone.rows.host == "second", "each row knows what measured it"
     (again,) = serve(tmp_path / STORE, other, ask(rows(10), key="other"), key="other")
     assert sum(other.measured.values()) == 10 and right(again, a), "another key is another machine"
 
@@ -50,9 +52,10 @@ def test_the_store_keeps_everything_but_what_is_not_known(tmp_path):
     store.write(("p", "protocol", "k"), placements, Rows(outcome, seconds, objective, "h", samples, ("", "late", "gone")))
     found, kept = store.read(("p", "protocol", "k"), placements)
     assert found.tolist() == [True, True, False] and len(store) == 2
+    kept = join(kept)
     assert kept.outcome.tolist() == [Outcome.OK, Outcome.TOO_SLOW] and kept.seconds[0] == 0.1 and np.isnan(kept.seconds[1])
     assert kept.objective[1] == np.inf and kept.notes == ("", "late") and kept.samples[0].tolist() == [0.1, 0.2] and kept.host == "h"
-    assert store.read(("p", "another", "k"), placements)[1] is None
+    assert store.read(("p", "another", "k"), placements)[1] == []
 
 
 def test_a_lease_that_has_ended_is_refused():

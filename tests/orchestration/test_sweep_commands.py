@@ -113,6 +113,7 @@ def test_cancel_asks_the_driver_that_holds_the_sweep(tmp_path):
 def test_hosts_are_shown_as_they_were_last_seen(tmp_path, capsys):
     host = {
         "name": "dataflow-0", "pid": 7, "running": 1, "measurements": 1200, "faults": 2, "quarantined": False, "utilisation": 0.5,
+        "waiting": False, "last_fault": "OSError('cable')",
     }  # fmt: skip
     (tmp_path / "small").mkdir()
     write_statistics(tmp_path / "small", {"keys": {"dataflow": {"queued": 3, "hosts": [host]}}, "cache": {"hits": 9, "misses": 1}})
