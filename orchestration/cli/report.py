@@ -27,45 +27,31 @@ def run(args: argparse.Namespace) -> None:
     from orchestration.report import tables
     from orchestration.report.comparison import compare
     from orchestration.report.finish import finish_sweep
-    from orchestration.report.formats import delimited
-    from orchestration.report.load import load_sweep_record, sweep_folder
+    from orchestration.report.formats import delimited, dress
+    from orchestration.report.load import load_sweep_record, report_section, sweep_folder
+    from orchestration.report.study import study_tables
 
     folder = sweep_folder(args.sweep, args.home)
     record = load_sweep_record(folder)
     comparison = compare(record.collection, args.baseline or record.known_baseline)
-    study = _study(record, args) if not args.runs else ""
+    look: dict[str, Any] = {"width": _width(), "colour": sys.stdout.isatty()}
+    notes = list(record.notes)
+    study = [] if args.runs else study_tables(record, report_section(Path(args.sweep), folder), notes)
     if args.study:
-        if not study:
+        if study:
+            print(dress(study, args.format, **look), end="")
+        elif notes == list(record.notes):
             raise InputError(f"{args.sweep} asks for no tables in its 'report' section; give its YAML file, or leave out --study")
-        print(study, end="")
-        return
-    if args.runs:
+    elif args.runs:
         print(delimited(tables.runs_table(comparison)), end="")
     else:
-        print(
-            tables.render(comparison, args.format, record.name, times=not args.no_times, width=_width(), colour=sys.stdout.isatty()), end=""
-        )
-        print(study, end="")
-    notes = record.notes
+        print(tables.render(comparison, args.format, record.name, study=study, times=not args.no_times, **look), end="")
     if args.write:
         finished = finish_sweep(folder)
-        notes = finished.notes
+        notes = list(finished.notes)
         print(f"{len(finished.files)} files written to {folder}", file=sys.stderr)
     for note in notes:
         print(f"placewright: {note}", file=sys.stderr)
-
-
-def _study(record: Any, args: argparse.Namespace) -> str:
-    """The tables of the definition's ``report`` section, in the format asked for; JSON and CSV hold the leaderboard alone."""
-    from orchestration.report import formats
-    from orchestration.report.load import report_section
-    from orchestration.report.study import study_tables
-
-    dress = {"table": formats.terminal, "markdown": formats.markdown, "latex": formats.latex}.get(args.format)
-    if dress is None:
-        return ""
-    tables = study_tables(record, report_section(Path(args.sweep), record.folder))
-    return dress(tables) if tables else ""
 
 
 def _width() -> int | None:

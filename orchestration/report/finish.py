@@ -12,10 +12,12 @@ import numpy as np
 from envs.errors import InputError
 from orchestration.report import tables
 from orchestration.report.comparison import Comparison, compare
-from orchestration.report.formats import delimited
-from orchestration.report.load import SweepRecord, load_sweep_record, remember
+from orchestration.report.formats import Table, delimited, dress
+from orchestration.report.load import SweepRecord, load_sweep_record, remember, report_section
 from orchestration.report.runs import ProblemInfo, Run
 
+STUDY = {"study.md": "markdown", "study.csv": "csv", "study.tex": "latex", "study.json": "json"}
+"""Files of the tables that the definition asks for, and their formats."""
 PLACEMENTS_UP_TO = 12
 """Problems whose best placement is drawn; the JSON of the best placement is written for all."""
 
@@ -28,18 +30,21 @@ class Finished:
     files: tuple[Path, ...]
     """Everything written, all under the sweep's directory."""
     notes: tuple[str, ...] = ()
-    """What could not be drawn, a sentence each."""
+    """What could not be drawn or counted, a sentence each."""
+    study: tuple[Table, ...] = ()
+    """The tables that the definition asks for."""
 
     def text(self, width: int | None = None, colour: bool = False) -> str:
         """The tables for the terminal."""
-        return tables.render(self.comparison, "table", width=width, colour=colour)
+        return tables.render(self.comparison, "table", study=self.study, width=width, colour=colour)
 
 
 def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> Finished:
     """Write the report of everything that ended in ``sweep_dir``.
 
     ``leaderboard.json``, ``.md``, ``.tex`` (with wall times), ``leaderboard.csv`` and ``runs.csv`` (full precision and no
-    times, so that equal studies leave equal bytes), ``plots/``, and ``placements/`` with the best placement of each
+    times, so that equal studies leave equal bytes), ``study.md``, ``.csv``, ``.tex``, ``.json`` with the tables that the
+    definition asks for, ``plots/``, and ``placements/`` with the best placement of each
     problem: JSON to replay, timeline as HTML and Chrome trace, picture of the graph.
 
     Args:
@@ -53,13 +58,30 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
         remember(sweep_dir, trials)
     record = load_sweep_record(sweep_dir, trials)
     comparison = compare(record.collection, record.known_baseline)
-    files = [*_write_tables(record, comparison), *_write_plots(record, comparison)]
     notes = list(record.notes)
+    study = _study(record, notes)
+    files = [*_write_tables(record, comparison), *_write_study(record, study), *_write_plots(record, comparison)]
     for number, info in enumerate(p for p in comparison.problems if np.isfinite(p.best)):
         written, note = _write_best(record, info, draw=number < PLACEMENTS_UP_TO)
         files += written
         notes += note
-    return Finished(comparison, tuple(files), tuple(notes))
+    return Finished(comparison, tuple(files), tuple(notes), tuple(study))
+
+
+def _study(record: SweepRecord, notes: list[str]) -> list[Table]:
+    """The tables of the definition; ``notes`` takes why one is missing."""
+    from orchestration.report.study import study_tables
+
+    return study_tables(record, report_section(Path(), record.folder), notes)
+
+
+def _write_study(record: SweepRecord, study: list[Table]) -> list[Path]:
+    for name, style in STUDY.items():
+        if study:
+            (record.folder / name).write_text(dress(study, style), encoding="utf-8")
+        else:  # the definition may have asked for some before
+            (record.folder / name).unlink(missing_ok=True)
+    return [record.folder / name for name in STUDY] if study else []
 
 
 def _write_tables(record: SweepRecord, comparison: Comparison) -> list[Path]:

@@ -1,12 +1,14 @@
-"""One table of text in five dresses: terminal, Markdown, CSV, LaTeX; JSON is made from the numbers. Nothing is computed here."""
+"""One table of text in five dresses: terminal, Markdown, CSV, LaTeX; a report's JSON is made from the numbers. Nothing is computed here."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 FORMATS = ("table", "json", "csv", "latex", "markdown")
 
@@ -112,6 +114,31 @@ def delimited(table: Table) -> str:
     writer.writerow(table.columns)
     writer.writerows(table.rows)
     return out.getvalue()
+
+
+def long_form(tables: Sequence[Table]) -> str:
+    """CSV of several tables, one line a cell: title, number of the row from 1, its words, column, value."""
+    cells = [
+        (t.title, f"{number}", " / ".join(w for w in row[: t.left] if w), column, value)
+        for t in tables
+        for number, row in enumerate(t.rows, 1)
+        for column, value in zip(t.columns[t.left :], row[t.left :], strict=True)
+    ]
+    return delimited(Table("", ("table", "row", "label", "column", "value"), tuple(cells)))
+
+
+def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Tables as lists of text, for programs."""
+    return [{"title": t.title, "columns": list(t.columns), "rows": [list(r) for r in t.rows], "notes": list(t.notes)} for t in tables]
+
+
+def dress(tables: Sequence[Table], style: str, width: int | None = None, colour: bool = False) -> str:
+    """Tables in one of `FORMATS`; JSON is a list of tables, CSV has one line a cell."""
+    if style == "table":
+        return terminal(tables, width, colour)
+    if style == "json":
+        return json.dumps(as_json(tables), indent=2, ensure_ascii=False) + "\n"
+    return {"csv": long_form, "latex": latex, "markdown": markdown}[style](tables)
 
 
 _LATEX = {

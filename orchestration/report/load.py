@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection as AnyCollection
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class SweepRecord:
     collection: Collection
     specs: dict[str, ProblemSpec]
     """Description of each problem, by problem hash."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Kind of every stage (`orchestration.trial.KINDS`)."""
     baseline: str | None = None
     """The ``baseline`` of the definition's ``report`` section."""
     notes: tuple[str, ...] = ()
@@ -93,10 +95,11 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     results = [r for _, r in ended]
     specs = _specs(ended)
     bounds, notes = _bounds(folder, results, specs)
-    section = _report_section(folder)
-    baseline = section.get("baseline")
+    section = _definition(folder).get("report")
+    baseline = section.get("baseline") if isinstance(section, dict) else None
     name = next((r.sweep for r in results if r.sweep), folder.name)
-    return SweepRecord(folder, name, collect(results, bounds), specs, baseline if isinstance(baseline, str) else None, notes)
+    kinds = {r.stage: r.kind for r in results}
+    return SweepRecord(folder, name, collect(results, bounds), specs, kinds, baseline if isinstance(baseline, str) else None, notes)
 
 
 def remember(folder: Path, trials: AnyCollection[str]) -> None:
@@ -124,9 +127,19 @@ def _specs(ended: Iterable[tuple[Trial, TrialResult]]) -> dict[str, ProblemSpec]
 
 
 def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
-    """The ``report`` section of a sweep given by its YAML file, fragments included; by name or folder that of the definition as it ran."""
-    if sweep.suffix not in (".yaml", ".yml"):
-        return _report_section(folder)
+    """The ``report`` section of a sweep given by its YAML file; by name or folder that of the definition as it ran.
+
+    Its ``tables`` hold those too that come by themselves, for ablations and for graphs held out.
+    """
+    from orchestration.report.contrasts import with_defaults
+
+    definition = _definition(folder) if sweep.suffix not in (".yaml", ".yml") else _merged(sweep)
+    section = definition.get("report")
+    return {**(section if isinstance(section, dict) else {}), "tables": with_defaults(definition)}
+
+
+def _merged(sweep: Path) -> dict[str, Any]:
+    """A definition with its fragments."""
     from orchestration.definition.issues import Issues
     from orchestration.definition.source import read_source
 
@@ -134,12 +147,12 @@ def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
     source = read_source(sweep, issues)
     if source is None or issues.found:
         raise InputError(f"cannot read sweep {sweep}; see `placewright validate {sweep}`")
-    section = source.node.plain().get("report")
-    return section if isinstance(section, dict) else {}
+    plain: dict[str, Any] = source.node.plain()
+    return plain
 
 
-def _report_section(folder: Path) -> dict[str, Any]:
-    """The ``report`` section of the definition as it was run."""
+def _definition(folder: Path) -> dict[str, Any]:
+    """The definition as it was run; empty if it is lost."""
     import yaml
 
     class Lenient(yaml.SafeLoader):
@@ -150,8 +163,7 @@ def _report_section(folder: Path) -> dict[str, Any]:
         document = yaml.load((folder / DEFINITION).read_text(encoding="utf-8"), Loader=Lenient)
     except (OSError, yaml.YAMLError):
         return {}
-    section = document.get("report") if isinstance(document, dict) else None
-    return section if isinstance(section, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _bounds(folder: Path, results: Iterable[TrialResult], specs: dict[str, ProblemSpec]) -> tuple[dict[str, float], tuple[str, ...]]:

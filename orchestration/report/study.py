@@ -19,13 +19,12 @@ from envs.errors import InputError, nearest
 from envs.problem import Problem
 from envs.relocation import relocation_seconds
 from envs.simulators.evaluator import Simulator
+from orchestration.report.contrasts import ablation, generalization, shares, shown_shares
 from orchestration.report.formats import Table
 from orchestration.report.load import SweepRecord
-from orchestration.report.runs import Run
+from orchestration.report.runs import ProblemInfo, Run
 
-KEYS = ("shape", "title", "stages", "methods", "baseline", "bins", "paper", "note")
-EQUAL = 1e-9
-"""Relative difference below which two makespans are equal."""
+KEYS = ("shape", "title", "stages", "methods", "baseline", "base", "columns", "bins", "paper", "note")
 STEPS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Where search curves are read, in steps for each task."""
 
@@ -36,8 +35,33 @@ class Score:
 
     run: Run
     problem: Problem
+    info: ProblemInfo
     value: float
     """SLR of the best placement without noise; the objective (joules) where it is not a makespan; +inf without a placement."""
+
+
+class Scored:
+    """Runs with their problem and value, each loaded and simulated once for all tables."""
+
+    def __init__(self, record: SweepRecord) -> None:
+        self._record = record
+        self._infos = {p.key: p for p in record.collection.problems}
+        self._loaded: dict[str, Problem] = {}
+        self._known: dict[tuple[str, Any], float] = {}
+
+    def of(self, runs: Sequence[Run]) -> list[Score]:
+        """The runs, scored."""
+        return [self._score(run) for run in runs]
+
+    def _score(self, run: Run) -> Score:
+        info = self._infos[run.problem]
+        if info.problem_hash not in self._loaded:
+            self._loaded[info.problem_hash] = self._record.specs[info.problem_hash].load()
+        problem = self._loaded[info.problem_hash]
+        key = (info.problem_hash, run.placement)
+        if key not in self._known:
+            self._known[key] = _value(problem, run)
+        return Score(run, problem, info, self._known[key])
 
 
 class Study:
@@ -46,12 +70,13 @@ class Study:
     Args:
         record: the sweep.
         entry: the table asked for.
+        scored: shared by the tables of one report.
 
     Raises:
         InputError: for unknown keys, shapes, stages or methods.
     """
 
-    def __init__(self, record: SweepRecord, entry: Mapping[str, Any]) -> None:
+    def __init__(self, record: SweepRecord, entry: Mapping[str, Any], scored: Scored | None = None) -> None:
         unknown = next((key for key in entry if key not in KEYS), None)
         if unknown is not None:
             raise InputError(f"unknown key {unknown!r} of a table in 'report'{nearest(unknown, KEYS)}")
@@ -61,19 +86,7 @@ class Study:
         self.paper: Mapping[str, Any] = entry.get("paper") or {}
         stages, methods = entry.get("stages"), entry.get("methods")
         runs = [r for r in record.collection.runs if (not stages or r.stage in stages) and (not methods or r.method in methods)]
-        infos = {p.key: p for p in record.collection.problems}
-        loaded: dict[str, Problem] = {}
-        self.scores: list[Score] = []
-        known: dict[tuple[str, Any], float] = {}
-        for run in runs:
-            info = infos[run.problem]
-            if info.problem_hash not in loaded:
-                loaded[info.problem_hash] = record.specs[info.problem_hash].load()
-            problem = loaded[info.problem_hash]
-            key = (info.problem_hash, run.placement)
-            if key not in known:
-                known[key] = _value(problem, run)
-            self.scores.append(Score(run, problem, known[key]))
+        self.scores = (scored or Scored(record)).of(runs)
         self.methods = list(methods or dict.fromkeys(s.run.method for s in self.scores))
         self.methods = [m for m in self.methods if any(s.run.method == m for s in self.scores)]
 
@@ -91,19 +104,9 @@ class Study:
 
     def compared(self, method: str, other: str) -> tuple[float, float, float] | None:
         """Shares of runs of ``method`` that are better than, equal to and worse than ``other`` on the same problem (and seed)."""
-        outcomes = []
-        reference = self.tables.get(other, {})
-        for key, seeds in self.tables.get(method, {}).items():
-            against = reference.get(key, {})
-            for seed, values in seeds.items():
-                theirs = against.get(seed) or [v for vs in against.values() for v in vs]
-                outcomes += [_sign(a, float(np.mean(theirs))) for a in values if theirs]
-        if not outcomes:
-            return None
-        signs = np.array(outcomes)
-        return float(np.mean(signs < 0)), float(np.mean(signs == 0)), float(np.mean(signs > 0))
+        return shares(self.tables.get(method, {}), self.tables.get(other, {}))
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *notes: str) -> Table:
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *notes: str, left: int = 1) -> Table:
         """With the entry's title and note, and a column of the paper's where it gives numbers by row."""
         simple = self.paper and not any(isinstance(v, Mapping) for v in self.paper.values())
         if simple:
@@ -111,7 +114,7 @@ class Study:
             rows = [[*row, str(self.paper.get(row[0], "–"))] for row in rows]
         given = self.entry.get("note")
         title = str(self.entry.get("title") or self.entry["shape"])
-        return Table(title, tuple(columns), tuple(tuple(r) for r in rows), (*notes, *([str(given)] if given else [])))
+        return Table(title, tuple(columns), tuple(tuple(r) for r in rows), (*notes, *([str(given)] if given else [])), left)
 
 
 def _value(problem: Problem, run: Run) -> float:
@@ -121,20 +124,12 @@ def _value(problem: Problem, run: Run) -> float:
     return float(m.objective[0]) / (slr_denominator(problem) if problem.objective == "makespan" else 1.0)
 
 
-def _sign(a: float, b: float) -> int:
-    return 0 if abs(a - b) <= EQUAL * abs(b) else -1 if a < b else 1
-
-
 def _mean(values: Sequence[float]) -> str:
     array = np.array(values, dtype=np.float64)
     if not array.size:
         return "–"
     error = f" ± {array.std(ddof=1) / math.sqrt(array.size):.3f}" if array.size > 1 else ""
     return f"{array.mean():.3f}{error}"
-
-
-def _shares(shares: tuple[float, float, float] | None) -> str:
-    return "–" if shares is None else " / ".join(f"{100 * s:.1f}" for s in shares)
 
 
 def _final(study: Study) -> Table:
@@ -156,7 +151,7 @@ def _final(study: Study) -> Table:
         below = 1 - float(np.mean(values)) / float(np.mean([average[s.problem.content_hash] for s in scores]))
         shares = study.compared(method, baseline) if method != baseline else None
         seeds = len({s.run.seed for s in scores})
-        rows.append([method, f"{len(study.tables[method])}", f"{seeds}", _mean(values), _shares(shares), f"{100 * below:.1f} %"])
+        rows.append([method, f"{len(study.tables[method])}", f"{seeds}", _mean(values), shown_shares(shares), f"{100 * below:.1f} %"])
     kind = "SLR" if all(s.problem.objective == "makespan" for s in study.scores) else "objective"
     columns = ["method", "cases", "seeds", f"{kind} ± standard error", f"% better / equal / worse than {baseline}", "below mean random"]
     return study.table(columns, rows, "Best placement of each search, simulated without noise.")
@@ -235,7 +230,7 @@ def _pairwise(study: Study) -> Table:
     rows = []
     for method in study.methods:
         theirs = study.paper.get(method) or {}
-        rows.append([method, *("" if o == method else _shares(study.compared(method, o)) for o in study.methods)])
+        rows.append([method, *("" if o == method else shown_shares(study.compared(method, o)) for o in study.methods)])
         if theirs:
             quoted = [" / ".join(f"{x:g}" for x in theirs[o]) if o in theirs else "" for o in study.methods]
             rows.append([f"  paper's {method}", *quoted])
@@ -335,10 +330,30 @@ def _figure(value: float, digits: int) -> str:
 SHAPES: Mapping[str, Callable[[Study], Table]] = {
     "final": _final, "by-step": _by_step, "by-depth": _by_depth, "by-network": _by_network, "pairwise": _pairwise,
     "by-training": _training, "distribution": _distribution, "relocation": _relocation, "speedup": _speedup,
-    "search-time": _search_time, "outputs": _outputs,
+    "search-time": _search_time, "outputs": _outputs, "ablation": ablation, "generalization": generalization,
 }  # fmt: skip
 
 
-def study_tables(record: SweepRecord, section: Mapping[str, Any]) -> list[Table]:
-    """The tables that a sweep's ``report`` section asks for; none without ``tables``."""
-    return [SHAPES[study.entry["shape"]](study) for study in (Study(record, entry) for entry in section.get("tables") or ())]
+def study_tables(record: SweepRecord, section: Mapping[str, Any], notes: list[str] | None = None) -> list[Table]:
+    """The tables that a sweep's ``report`` section asks for; none without ``tables``.
+
+    Args:
+        section: as `orchestration.report.load.report_section` gives it, with the tables that come by themselves.
+        notes: takes a sentence for each table that cannot be made; without it the first of them is raised.
+
+    Raises:
+        InputError: if a table cannot be made and ``notes`` is None.
+    """
+    scored, made = Scored(record), []
+    for entry in section.get("tables") or ():
+        try:
+            study = Study(record, entry, scored)
+            if not study.scores:
+                raise InputError("none of its runs has ended")
+            made.append(SHAPES[study.entry["shape"]](study))
+        except Exception as error:  # whatever is wrong with one table, a host that does not answer say, the others stand
+            if notes is None:
+                raise
+            text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+            notes.append(f"no table {entry.get('title') or entry.get('shape')!r}: {text}")
+    return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from orchestration.report import formats
@@ -88,7 +89,7 @@ def per_problem(comparison: Comparison) -> Table:
     heads = [(p.graph if shared else p.name) + ("" if unit else f" [{p.scale[1]}]") for p in comparison.problems]
     rows = []
     for row in comparison.order:
-        cells = [_cell(comparison.cells.get((row, p.key)), p) for p in comparison.problems]
+        cells = [shown_cell(comparison.cells.get((row, p.key)), p) for p in comparison.problems]
         rows.append((row[1], *([row[0]] if staged else []), *cells))
     pad = [""] if staged else []
     footer = [("best known", *pad, *(_scaled(p.best, p) for p in comparison.problems))]
@@ -169,17 +170,22 @@ def to_json(comparison: Comparison, name: str = "", times: bool = True) -> dict[
 
 
 def render(
-    comparison: Comparison, style: str, name: str = "", *, times: bool = True, width: int | None = None, colour: bool = False
+    comparison: Comparison,
+    style: str,
+    name: str = "",
+    *,
+    study: Sequence[Table] = (),
+    times: bool = True,
+    width: int | None = None,
+    colour: bool = False,
 ) -> str:
-    """The report in one of `formats.FORMATS`."""
+    """The report in one of `formats.FORMATS`; with the tables of the ``study`` behind it, but for CSV, which is one table."""
     if style == "json":
-        return json.dumps(to_json(comparison, name, times), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        content = to_json(comparison, name, times) | ({"study": formats.as_json(study)} if study else {})
+        return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     if style == "csv":
         return formats.delimited(leaderboard_numbers(comparison))
-    tables = all_tables(comparison, times)
-    if style == "table":
-        return formats.terminal(tables, width, colour)
-    return {"latex": formats.latex, "markdown": formats.markdown}[style](tables)
+    return formats.dress([*all_tables(comparison, times), *study], style, width, colour)
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -251,7 +257,8 @@ def significant(value: float) -> str:
     return f"{value:.3e}" if magnitude < -5 else f"{value:,.{max(0, 3 - magnitude)}f}"
 
 
-def _cell(cell: Cell | None, problem: ProblemInfo) -> str:
+def shown_cell(cell: Cell | None, problem: ProblemInfo) -> str:
+    """Mean ± standard deviation in the unit for people; ``(k/n)`` behind it where only k of n runs found a placement."""
     if cell is None or math.isinf(cell.mean):
         return NONE
     text = _scaled(cell.mean, problem)
