@@ -276,7 +276,9 @@ class Hsdag(Method):
     def load_policy(self, policy: dict[str, Any]) -> None:
         known = self.network.state_dict()
         if set(policy) != set(known) or any(policy[k].shape != known[k].shape for k in known):
-            raise InputError("the checkpoint's policy is of another graph's features, device count or layers; train on the same graph first")
+            raise InputError(
+                "the checkpoint's policy is of another graph's features, device count or layers; train on the same graph first"
+            )
         self.network.load_state_dict(policy)
 
     def report(self) -> dict[str, float]:
