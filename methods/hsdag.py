@@ -10,9 +10,13 @@ The steps of an episode do not depend on what is measured meanwhile, so all of t
 Differences from the paper:
 
 - Where the paper leaves something open: the discount is 0.95 and layers have residuals and layer normalisation (as in the authors'
-  code), neighbours are those in both directions (equation 15), a group's embedding is the mean of its members' times the mean
-  score of its inner edges, output shapes are on a log scale, and the graph is parsed once a step; ``levels: 0`` parses what was
-  pooled again until no edge is left, as the authors' code does.
+  code), neighbours are those in both directions (equation 15), types are one-hot over those of the one graph, the fractal dimension
+  counts other nodes at directed distances, output shapes are on a log scale, and the graph is parsed once a step; ``levels: 0`` parses
+  what was pooled again until no edge is left, as the authors' code does.
+- A group's embedding is the mean of its members' times the mean score of its inner edges: parsing (9, 10) is not random and has no
+  gradient, so this is the way in which edge scores learn. Equation 8 only explains the scores; nothing is drawn from it.
+- State renewal adds a group's embedding to what enters the GCN (after the input MLP), where the sizes agree. The K_epochs updates
+  of an episode reuse its groups and devices, without importance weights.
 - Of the two edge dropouts of Table 6, ``dropout_network`` drops edges from the whole step (GCN, scores, parsing) and
   ``dropout_parsing`` only from what parsing may merge. Both are drawn anew every step and kept for the update.
 - The features of past groups that state renewal adds are taken as observed: the gradient does not pass from step to step.
