@@ -16,6 +16,7 @@ from rich.console import Console
 from envs.errors import InputError
 from orchestration.checkpoint import safe_name, write_atomic
 from orchestration.cluster import Backend, LocalBackend, RayBackend
+from orchestration.definition.kept import keep
 from orchestration.evaluators import in_worker
 from orchestration.frozen import canonical
 from orchestration.ledger import LEDGER, Ledger
@@ -87,7 +88,7 @@ def run_sweep(
     uri = tracking_uri or default_uri(output)
     check_uri(uri)
     with Ledger(folder, fresh=fresh) as ledger:
-        write_atomic(folder / "sweep.yaml", sweep.text.encode())
+        definition = keep(folder, sweep)
         studies = _Studies(folder, sweep.name, fresh)
         work = Work(sweep, ledger, studies.open, retry_failed=retry_failed)
         if not work.total:
@@ -105,11 +106,11 @@ def run_sweep(
                 backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, work))
                 _run_all(work, backend, display, sweep.name)
                 notes, files = _finish(folder, work, display)
-                notes += _end_tracking(backend, "FINISHED", [folder / "sweep.yaml", *files], DRAIN_SECONDS)
+                notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS)
         except KeyboardInterrupt:
             backend.stop()
             display.say("stopping; run the same command again to go on")
-            _end_tracking(backend, "KILLED", [folder / "sweep.yaml"], 10.0)
+            _end_tracking(backend, "KILLED", definition, 10.0)
             raise
         finally:
             backend.close()

@@ -41,6 +41,14 @@ for _name, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", _pattern, _first)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes what either version of YAML would read as something other than a word."""
+
+
+for _name, _pattern, _first in _SCALARS:
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", _pattern, _first)
+
+
 @dataclass
 class Node:
     """A value with the place it was written at. ``value`` is a dict of `Node`, a list of `Node`, or a scalar."""
@@ -55,6 +63,11 @@ class Node:
         if isinstance(self.value, dict):
             return {k: v.plain() for k, v in self.value.items()}
         return [v.plain() for v in self.value] if isinstance(self.value, list) else self.value
+
+
+def write_yaml(plain: Any) -> str:
+    """Plain values as YAML that `read_source` (and any reader of YAML 1.1) reads as the same."""
+    return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from orchestration.definition.issues import Issues, Mark, SweepErrors
 from orchestration.definition.methods import MethodRow, MethodTable, read_methods
 from orchestration.definition.problems import ProblemTable, read_problems
 from orchestration.definition.searches import SearchSpec
-from orchestration.definition.source import Node, Source, read_source
+from orchestration.definition.source import Node, Source, read_source, write_yaml
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
 from orchestration.definition.view import View, with_cure
 from orchestration.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
@@ -40,6 +40,8 @@ class Sweep:
     path: Path
     text: str
     """The YAML as written."""
+    resolved: str
+    """The YAML with its fragments merged in, without comments."""
     stages: tuple[Stage, ...]
     """In order: each after those it starts from."""
     description: str = ""
@@ -149,7 +151,7 @@ def _read(source: Source, issues: Issues) -> Sweep | None:
         return None
     marks = {e.label: e.mark for c in (problems.networks, problems.graphs) for e in c.entries.values()}
     return Sweep(
-        name, source.path, source.files[str(source.path)], tuple(stages),
+        name, source.path, source.files[str(source.path)], write_yaml(source.node.plain()), tuple(stages),
         "" if description is None else str(description.plain() or ""),
         FrozenDict(report.plain()) if report is not None and report.mapping(None, "report") else FrozenDict(),
         FrozenDict(source.files), marks,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection as AnyCollection
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from envs.errors import InputError, nearest
 from orchestration.checkpoint import safe_name
+from orchestration.definition.kept import kept, kept_hash
 from orchestration.ledger import LEDGER, entries
 from orchestration.records import TrialResult
 from orchestration.report.runs import EXACT, Collection, collect
@@ -19,7 +19,6 @@ from orchestration.trial import ProblemSpec, Trial
 
 HOME = Path(".placewright")
 """Where sweeps leave their directories, relative to the working directory."""
-DEFINITION = "sweep.yaml"
 BOUNDS = "bounds.json"
 COUNTED = "counted.json"
 """Which trials belong to the definition that ran last; the ledger also keeps those of earlier versions of it."""
@@ -95,7 +94,7 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     results = [r for _, r in ended]
     specs = _specs(ended)
     bounds, notes = _bounds(folder, results, specs)
-    section = _definition(folder).get("report")
+    section = kept(folder).get("report")
     baseline = section.get("baseline") if isinstance(section, dict) else None
     name = next((r.sweep for r in results if r.sweep), folder.name)
     kinds = {r.stage: r.kind for r in results}
@@ -104,7 +103,7 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
 
 def remember(folder: Path, trials: AnyCollection[str]) -> None:
     """Keep which trials count, for reports made later."""
-    content = {"definition": _definition_hash(folder), "trials": sorted(trials)}
+    content = {"definition": kept_hash(folder), "trials": sorted(trials)}
     (folder / COUNTED).write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -112,14 +111,9 @@ def remembered(folder: Path) -> set[str] | None:
     """What `remember` kept, unless the definition has been changed since."""
     try:
         content = json.loads((folder / COUNTED).read_text(encoding="utf-8"))
-        return set(content["trials"]) if content["definition"] == _definition_hash(folder) else None
+        return set(content["trials"]) if content["definition"] == kept_hash(folder) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def _definition_hash(folder: Path) -> str:
-    path = folder / DEFINITION
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _specs(ended: Iterable[tuple[Trial, TrialResult]]) -> dict[str, ProblemSpec]:
@@ -133,7 +127,7 @@ def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
     """
     from orchestration.report.contrasts import with_defaults
 
-    definition = _definition(folder) if sweep.suffix not in (".yaml", ".yml") else _merged(sweep)
+    definition = kept(folder) if sweep.suffix not in (".yaml", ".yml") else _merged(sweep)
     section = definition.get("report")
     return {**(section if isinstance(section, dict) else {}), "tables": with_defaults(definition)}
 
@@ -149,21 +143,6 @@ def _merged(sweep: Path) -> dict[str, Any]:
         raise InputError(f"cannot read sweep {sweep}; see `placewright validate {sweep}`")
     plain: dict[str, Any] = source.node.plain()
     return plain
-
-
-def _definition(folder: Path) -> dict[str, Any]:
-    """The definition as it was run; empty if it is lost."""
-    import yaml
-
-    class Lenient(yaml.SafeLoader):
-        """Reads over tags such as ``!include``, which the definition's own reader resolves."""
-
-    Lenient.add_constructor(None, lambda loader, node: None)
-    try:
-        document = yaml.load((folder / DEFINITION).read_text(encoding="utf-8"), Loader=Lenient)
-    except (OSError, yaml.YAMLError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _bounds(folder: Path, results: Iterable[TrialResult], specs: dict[str, ProblemSpec]) -> tuple[dict[str, float], tuple[str, ...]]:

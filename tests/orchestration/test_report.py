@@ -162,7 +162,7 @@ def test_sweeps_are_found_by_name_folder_and_yaml(tmp_path: Path) -> None:
     (folder / "sweep.yaml").write_text("sweep: study")
     remember(folder, ["b", "a"])
     assert remembered(folder) == {"a", "b"}
-    (folder / "sweep.yaml").write_text("sweep: study # changed")
+    (folder / "sweep.yaml").write_text("sweep: study\nseeds: [1]")
     assert remembered(folder) is None
 
 

@@ -10,11 +10,14 @@ import pytest
 from rich.console import Console
 
 from orchestration.cli.main import main
+from orchestration.definition.issues import Issues
+from orchestration.definition.kept import keep
+from orchestration.definition.source import read_source, write_yaml
 from orchestration.definition.sweep import load_sweep
 from orchestration.driver import run_sweep
 from orchestration.report import contrasts
 from orchestration.report.finish import STUDY, finish_sweep
-from orchestration.report.load import load_sweep_record, report_section
+from orchestration.report.load import load_sweep_record, remembered, report_section
 from orchestration.report.study import study_tables
 
 TEXT = """
@@ -174,3 +177,61 @@ def test_files_of_tables_that_are_no_longer_asked_for_go(ran, tmp_path, monkeypa
     monkeypatch.setattr(finish, "report_section", lambda *_: {})
     finished = finish_sweep(folder)
     assert finished.study == () and not any((folder / name).exists() for name in STUDY)
+
+
+FRAGMENT = """
+problems:
+  graphs: {g: {synthetic: {tasks: 8}, seed: 0}}
+  networks: {four: {synthetic: {devices: 4}}}
+methods: [heft, random]
+budget: 5 # few
+evaluator: {kind: simulator, local: true}
+report: {include: tables.yaml, baseline: random}
+"""
+
+
+def test_what_a_definition_includes_is_kept_and_read(tmp_path, monkeypatch, capsys):
+    from orchestration.report import finish
+
+    monkeypatch.setattr(finish, "_write_plots", lambda *_: [])
+    monkeypatch.setattr(finish, "PLACEMENTS_UP_TO", 0)
+    here = tmp_path / "sweeps"
+    (here / "parts").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").touch()
+    (here / "small.yaml").write_text("include: parts/full.yaml\nsweep: small\n")
+    (here / "parts" / "full.yaml").write_text(FRAGMENT)
+    (here / "parts" / "tables.yaml").write_text("tables: [{shape: final, title: From a fragment}]")
+    arguments = ["run", str(here / "small.yaml"), "--local", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    folder = tmp_path / "out" / "small"
+    assert load_sweep_record(folder).baseline == "random"
+    kept_files = sorted(str(p.relative_to(folder)) for p in folder.glob("definition/**/*.yaml"))
+    assert kept_files == ["definition/parts/full.yaml", "definition/parts/tables.yaml", "definition/small.yaml"]
+    assert load_sweep(folder / "definition" / "small.yaml").content_hash == load_sweep(here / "small.yaml").content_hash
+    assert load_sweep(folder / "resolved.yaml").content_hash == load_sweep(here / "small.yaml").content_hash
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/out/mlflow.db")
+    (parent,) = client.search_runs([client.get_experiment_by_name("small").experiment_id], "tags.kind = 'sweep'")
+    names = {a.path for path in (None, "definition/parts") for a in client.list_artifacts(parent.info.run_id, path)}
+    assert names >= {"sweep.yaml", "resolved.yaml", "definition/parts/full.yaml", "study.md"}
+    capsys.readouterr()
+    assert main(["report", "small", "--home", str(tmp_path / "out")]) == 0
+    text = capsys.readouterr().out
+    assert "Against random" in text and "From a fragment" in text
+
+    assert remembered(folder) is not None
+    (here / "parts" / "full.yaml").write_text(FRAGMENT.replace("few", "not many"))
+    keep(folder, load_sweep(here / "small.yaml"))
+    assert remembered(folder) is not None, "a comment changes nothing"
+    (here / "parts" / "full.yaml").write_text(FRAGMENT.replace("budget: 5", "budget: 6"))
+    keep(folder, load_sweep(here / "small.yaml"))
+    assert remembered(folder) is None, "the fragment has been changed since"
+
+
+def test_a_resolved_definition_means_the_same(tmp_path):
+    values = {
+        "on": ["1e-4", 1e-4, 1e-05, "no", "0..4", None, True, "~", "1_0", math.inf, "2024-01-01", "0x1F", "é: #"],
+        "0": {"a b": "x\ny"},
+    }
+    (tmp_path / "x.yaml").write_text(write_yaml(values))
+    source = read_source(tmp_path / "x.yaml", Issues())
+    assert source is not None and source.node.plain() == values
