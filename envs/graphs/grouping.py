@@ -57,20 +57,21 @@ def _merge(graph: ComputationGraph, groups: int) -> tuple[np.ndarray, np.ndarray
     return _contract(graph.edges, graph.edge_bytes, graph.flops, kinds, groups)
 
 
-def merge_operators(chosen: np.ndarray, edges: np.ndarray, work: np.ndarray, groups: int) -> np.ndarray:
+def merge_operators(chosen: np.ndarray, edges: np.ndarray, work: np.ndarray, kinds: np.ndarray, groups: int) -> np.ndarray:
     """The operator that heads the group of each of V operators, int64[V], by the rule of `group_operators` on the subgraph of ``chosen``.
 
     Args:
         chosen: operators that may be merged, bool[V]; the others head themselves.
         edges: [E, 2].
         work: FLOPs, float64[V].
+        kinds: operators of different kinds stay apart, int[V].
         groups: how many are to be left of the chosen ones.
     """
     at = np.flatnonzero(chosen)
     index = np.full(len(chosen), -1)
     index[at] = np.arange(len(at))
     inner = index[edges[chosen[edges].all(axis=1)]]
-    owner, _, _ = _contract(inner, np.zeros(len(inner)), work[at], [None] * len(at), groups)
+    owner, _, _ = _contract(inner, np.zeros(len(inner)), work[at], kinds[at].tolist(), groups)
     heads = np.arange(len(chosen))
     heads[at] = at[owner]
     return heads

@@ -68,7 +68,7 @@ STEPS: dict[str, StepModel] = {
     **{
         f"transformer-xl-{n}": StepModel(
             "training.transformer", "TransformerXl", _words(2),
-            {"batch": 32, "length": 512, "segments": 4, "hidden": 1024, "vocabulary": 32000}, (*_WIDTHS, "segments"), {"depth": n},
+            {"batch": 24, "length": 512, "segments": 4, "hidden": 1024, "vocabulary": 32000}, (*_WIDTHS, "segments"), {"depth": n},
         )
         for n in (2, 4, 8)
     },

@@ -252,9 +252,9 @@ class _Nodes:
         shapes = [next((tuple(t.shape) for t in _tensors(n.meta.get("val"))), ()) for n in nodes]
         types = tuple(self._type(n) for n in nodes)
         flops = np.array([_flops(n) for n in nodes])
-        sets = self._groups() if colocate else []
+        sets, layer = self._groups() if colocate else [], self._layers(edges)
         if groups:
-            sets += self._merged(groups, edges, flops, sets)
+            sets += self._merged(groups, edges, flops, layer, sets)
         return ComputationGraph(
             names=tuple(self.label[n][0] if n in self.label else n.name for n in nodes),
             op_types=types,
@@ -266,7 +266,7 @@ class _Nodes:
             output_shapes=shapes,  # type: ignore[arg-type]
             hardware=tuple("cpu" if host_inputs and t == "Parameter" else "" for t in types),
             colocation=joined(sets, len(nodes)),
-            layer=self._layers(edges),
+            layer=layer,
             name=name,
         )
 
@@ -311,10 +311,10 @@ class _Nodes:
         found = ((i, self._readers(n)) for n, i in self.index.items() if self.label.get(n, ("", ""))[1] == "Constant")
         return [{i, *readers} for i, readers in found if len(readers) == 1]
 
-    def _merged(self, groups: int, edges: np.ndarray, flops: np.ndarray, weights: list[set[int]]) -> list[set[int]]:
-        """Groups of forward operations, each with its gradients, and the weights that only one group reads."""
+    def _merged(self, groups: int, edges: np.ndarray, flops: np.ndarray, layer: np.ndarray, weights: list[set[int]]) -> list[set[int]]:
+        """Groups of forward operations of one layer, each with its gradients, and the weights that only one group reads."""
         forward = np.array([n.op == "call_function" and FORWARD in n.meta for n in self.index])
-        owner = merge_operators(forward, edges, flops, groups)
+        owner = merge_operators(forward, edges, flops, layer, groups)
         sets: dict[int, set[int]] = {}
         for v in np.flatnonzero(forward).tolist():
             sets.setdefault(int(owner[v]), set()).add(v)

@@ -23,6 +23,7 @@ from orchestration.report.contrasts import ablation, generalization, shares, sho
 from orchestration.report.formats import Table
 from orchestration.report.load import SweepRecord
 from orchestration.report.runs import ProblemInfo, Run
+from orchestration.report.runtimes import evaluations, runtimes
 
 KEYS = ("shape", "title", "stages", "methods", "baseline", "base", "columns", "bins", "paper", "note")
 STEPS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -330,7 +331,8 @@ def _figure(value: float, digits: int) -> str:
 SHAPES: Mapping[str, Callable[[Study], Table]] = {
     "final": _final, "by-step": _by_step, "by-depth": _by_depth, "by-network": _by_network, "pairwise": _pairwise,
     "by-training": _training, "distribution": _distribution, "relocation": _relocation, "speedup": _speedup,
-    "search-time": _search_time, "outputs": _outputs, "ablation": ablation, "generalization": generalization,
+    "search-time": _search_time, "outputs": _outputs, "ablation": ablation, "generalization": generalization, "runtimes": runtimes,
+    "evaluations": evaluations,
 }  # fmt: skip
 
 

@@ -70,11 +70,12 @@ class WaveNet(nn.Module):
         return rows
 
     def forward(self, samples: Tensor, targets: Tensor) -> Tensor:
-        x, skips = self.embedding(samples).transpose(1, 2), []
-        for block in self.blocks:
+        x = self.embedding(samples).transpose(1, 2)
+        x, total = self.blocks[0](x)
+        for block in self.blocks[1:]:  # type: ignore[union-attr]
             x, skip = block(x)
-            skips.append(skip)
-        return functional.cross_entropy(self.head(torch.stack(skips).sum(dim=0)), targets)
+            total = total + skip
+        return functional.cross_entropy(self.head(total), targets)
 
 
 def _unit(inputs: int, outputs: int, kernel: int | tuple[int, int], stride: int = 1) -> nn.Sequential:

@@ -1,0 +1,45 @@
+"""Tables of run times and of searches, on runs whose figures are known."""
+
+import math
+from types import SimpleNamespace
+
+from orchestration.records import CurvePoint
+from orchestration.report.runtimes import evaluations, runtimes
+
+
+def run(method, graph, seed, *improvements):
+    curve = tuple(CurvePoint(n, best, 0.0, n) for n, best in improvements)
+    best = improvements[-1][1] if improvements else math.inf
+    record = SimpleNamespace(method=method, seed=seed, objective=best, evaluations=200, curve=curve)
+    return SimpleNamespace(run=record, problem=SimpleNamespace(graph=SimpleNamespace(name=graph)))
+
+
+def study(scores, **entry):
+    methods = list(dict.fromkeys(s.run.method for s in scores))
+    return SimpleNamespace(
+        scores=scores, methods=methods, entry=entry, paper=entry.get("paper") or {}, of=lambda m: [s for s in scores if s.run.method == m],
+        table=lambda columns, rows, *notes: (list(columns), [list(r) for r in rows]),
+    )  # fmt: skip
+
+
+def test_run_times_stand_beside_the_papers():
+    scores = [
+        run("human", "a", 0, (1, 2.0)),
+        run("human", "b", 0),
+        run("gdp", "a", 0, (9, 1.0)),
+        run("gdp", "a", 1, (9, 2.0)),
+        run("gdp", "b", 0, (1, 4.0)),
+    ]
+    columns, rows = runtimes(study(scores, baseline="human", paper={"human": {"a": 0.4, "b": "OOM"}, "gdp": {"a": 0.3, "b": 0.6}}))
+    assert columns == ["graph", "human", "paper", "gdp", "paper"]
+    assert rows[:2] == [["a", "2.000", "0.4", "1.500", "0.3"], ["b", "OOM", "OOM", "4.000", "0.6"]]
+    assert rows[2] == ["less than human, geometric mean", "0.0 % of 1", "0.0 % of 1", "25.0 % of 1", "25.0 % of 1"]
+
+
+def test_searches_are_compared_up_to_what_both_reach():
+    scores = []
+    for seed in (0, 1):
+        scores += [run("slow", "a", seed, (1, 9.0), (100, 4.0), (150, 3.0)), run("fast", "a", seed, (1, 8.0), (50, 3.02), (180, 2.0))]
+    columns, rows = evaluations(study(scores, baseline="slow"))
+    assert columns[:2] == ["method", "a"]
+    assert rows == [["slow", "150", "–"], ["fast", "50", "66.7 (66.7 to 66.7)"]]
