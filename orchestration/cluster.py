@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from envs.errors import InputError
 from orchestration.checkpoint import write_atomic
+from orchestration.frozen import FrozenDict
 from orchestration.status import write_statistics
 from orchestration.tracking import Tracker, TrackingSpec, quiet_environment
 from orchestration.trial import Job, Trial
@@ -41,8 +42,8 @@ class Backend(Protocol):
         """See `Tracker.end`."""
         ...
 
-    def room(self) -> int:
-        """How many more trials may be handed over now."""
+    def room(self, resources: FrozenDict) -> int:
+        """How many more trials with these resources may be handed over now."""
         ...
 
     def submit(self, job: Job, sweep: str) -> None:
@@ -83,7 +84,7 @@ class LocalBackend:
         """See `Backend`."""
         return None if self._tracker is None else self._tracker.end(status, artifacts, timeout)
 
-    def room(self) -> int:
+    def room(self, resources: FrozenDict) -> int:
         """See `Backend`."""
         return 1 - len(self._waiting)
 
@@ -131,6 +132,8 @@ class RayBackend:
             self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS), self._folder, self._node)
         self._task: Any = ray.remote(max_retries=0, num_returns=2)(_task)
         self._running: dict[Any, _Running] = {}
+        self._handed: Counter[FrozenDict] = Counter()
+        """How many of them have which resources."""
         self._policies: OrderedDict[str, Any] = OrderedDict()
         self._tracker: Any = None
         self._spec: TrackingSpec | None = None
@@ -164,9 +167,12 @@ class RayBackend:
                 self.begin_tracking(self._spec)
         return "the tracker's process keeps dying; the ledger keeps what is missing and running the sweep again sends it"
 
-    def room(self) -> int:
-        """Enough for every CPU to find its next trial waiting, and no more, so that memory does not grow with the sweep."""
-        return 2 * self._cpus + 2 - len(self._running)
+    def room(self, resources: FrozenDict) -> int:
+        """Enough for every CPU to find its next trial waiting, and no more, so that memory does not grow with the sweep.
+
+        Trials with other resources do not count: while those wait for something scarce, the CPUs go on.
+        """
+        return 2 * self._cpus + 2 - self._handed[resources]
 
     def submit(self, job: Job, sweep: str) -> None:
         """See `Backend`."""
@@ -175,6 +181,7 @@ class RayBackend:
         policy = None if job.trial.parent is None else self._policy(job.trial.parent)
         ended, learned = task.remote(job, str(self._folder), sweep, self._tracker, self._service, policy, self._node)
         self._running[ended] = _Running(job, sweep, learned)
+        self._handed[r] += 1
 
     def _policy(self, parent: str) -> list[Any] | None:
         """The object that holds a trial's policy file, in a list so that only a worker that lacks the file fetches it."""
@@ -203,6 +210,7 @@ class RayBackend:
         for reference in done:
             one = self._running.pop(reference)
             trial = one.job.trial
+            self._handed[trial.resources] -= 1
             try:
                 ended, away = self._ray.get(reference)
                 path = policy_path(self._folder, trial.content_hash)
@@ -244,6 +252,7 @@ class RayBackend:
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         self._running.clear()
+        self._handed.clear()
 
     def close(self) -> None:
         """See `Backend`."""

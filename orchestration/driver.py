@@ -141,10 +141,7 @@ def _run_all(work: Work, backend: Backend, display: Display, sweep: str) -> None
     said = 0
     with display:
         while not work.complete or backend.running():
-            for _ in range(backend.room()):
-                job = work.next()
-                if job is None:
-                    break
+            while (job := work.next(backend.room)) is not None:
                 backend.submit(job, sweep)
             display.total = work.total
             display.tick(backend.running(), work.next_pause())

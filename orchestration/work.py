@@ -3,15 +3,17 @@ Where it runs does not belong here."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.bounds import lower_bound
 from envs.errors import InputError
+from orchestration.frozen import FrozenDict
 from orchestration.ledger import Ledger, line, parse
 from orchestration.records import TrialResult
 from orchestration.trial import Job, Trial
@@ -48,6 +50,33 @@ class Closed:
     error: str = ""
 
 
+class Ready:
+    """Jobs that can start, in a queue of their own for every choice of resources: those that wait for scarce ones hold up no others."""
+
+    def __init__(self) -> None:
+        self._queues: dict[FrozenDict, list[tuple[int, Job]]] = {}
+        self._numbers, self._fronts = itertools.count(), itertools.count(-1, -1)
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def push(self, job: Job, *, front: bool = False) -> None:
+        """Queue a job behind, or before, all others."""
+        entry = (next(self._fronts if front else self._numbers), job)
+        heapq.heappush(self._queues.setdefault(job.trial.resources, []), entry)
+
+    def pop(self, room: Callable[[FrozenDict], int]) -> Job | None:
+        """The first job whose resources ``room`` has some of left; None if there is none."""
+        open_ = [resources for resources in self._queues if room(resources) > 0]
+        if not open_:
+            return None
+        first = min(open_, key=lambda resources: self._queues[resources][0][0])
+        job = heapq.heappop(self._queues[first])[1]
+        if not self._queues[first]:
+            del self._queues[first]
+        return job
+
+
 class Work:
     """The state of a sweep's run. Everything it decides follows from the sweep and the ledger.
 
@@ -68,7 +97,7 @@ class Work:
         self.skipped = self.failed = self.blocked = 0
         self.closed: list[Closed] = []
         """Trials that ended since this was last emptied."""
-        self._ready: deque[Job] = deque()
+        self._ready = Ready()
         self._later: list[tuple[float, Job]] = []
         self._attempts: dict[str, int] = {}
         self._behind: dict[str, list[Trial]] = {}
@@ -110,14 +139,15 @@ class Work:
         winning = [t.content_hash for s in self.searches.values() for t in s.winning]
         return list(dict.fromkeys([*self.trials, *winning]))
 
-    def next(self) -> Job | None:
-        """Something to run now."""
+    def next(self, room: Callable[[FrozenDict], int] = lambda _resources: 1) -> Job | None:
+        """Something to run now, of those whose resources ``room`` has some of left."""
         now = time.monotonic()
-        for i, (when, job) in enumerate(self._later):
-            if when <= now:
-                del self._later[i]
-                return job
-        return self._ready.popleft() if self._ready else None
+        due = [job for when, job in self._later if when <= now]
+        if due:
+            self._later = [(when, job) for when, job in self._later if when > now]
+        for job in reversed(due):
+            self._ready.push(job, front=True)
+        return self._ready.pop(room)
 
     def next_pause(self) -> float | None:
         """Seconds until the next attempt of a trial that failed for reasons of infrastructure; None if there is none."""
@@ -205,7 +235,7 @@ class Work:
             if parent == "open":
                 self._behind.setdefault(str(trial.parent), []).append(trial)
             else:
-                self._ready.append(Job(trial))
+                self._ready.push(Job(trial))
 
     def _ended(self, trial: Trial, failed: bool) -> None:
         """A plain trial is over; those behind it may run, or cannot."""
@@ -216,7 +246,7 @@ class Work:
             if failed:
                 self._block(child)
             else:
-                self._ready.append(Job(child))
+                self._ready.push(Job(child))
         self._open_searches()
 
     def _block(self, trial: Trial) -> None:
@@ -274,7 +304,7 @@ class Work:
             waiting = self._wanted.setdefault(key, [])
             waiting.append(search.spec.content_hash)
             if len(waiting) == 1:  # else another search has it run, and this one asks again when it is back
-                self._ready.append(job)
+                self._ready.push(job)
         records, search.records = search.records, []
         if records:
             self._ledger.append([(r.trial, r.status, False, line(t, r)) for t, r in records])

@@ -1,0 +1,63 @@
+"""What runs next: order, resources, priorities, attempts. No Ray, no MLflow."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from orchestration.definition.expansion import Expansion
+from orchestration.frozen import FrozenDict
+from orchestration.ledger import Ledger
+from orchestration.trial import Job
+from orchestration.work import Ready, Work
+from tests.orchestration.sweeps_for_tests import trial
+
+RARE = FrozenDict({"num_cpus": 1, "num_gpus": 0, "custom": {"rare": 1}})
+
+
+def jobs(count: int, first: int = 0, **changes) -> list[Job]:
+    return [Job(trial("heft", 5, seed=s, **changes)) for s in range(first, first + count)]
+
+
+def drained(ready: Ready, room=lambda _: 1) -> list[Job]:
+    found = []
+    while (job := ready.pop(room)) is not None:
+        found.append(job)
+    return found
+
+
+@pytest.fixture
+def work(tmp_path):
+    """Work over given trials."""
+    with Ledger(tmp_path / "sweep") as ledger:
+
+        def make(trials) -> Work:
+            return Work(SimpleNamespace(expansion=lambda _winners=None: Expansion(tuple(trials), (), (), ())), ledger)
+
+        yield make
+
+
+def test_what_waits_for_scarce_resources_holds_up_nothing_else(work):
+    scarce, plain = jobs(10, resources=RARE), jobs(10, first=10)
+    made = work([j.trial for j in (*scarce, *plain)])
+    handed = {}
+
+    def room(resources):
+        return 4 - handed.get(resources, 0)
+
+    got = []
+    while (job := made.next(room)) is not None:
+        handed[job.trial.resources] = handed.get(job.trial.resources, 0) + 1
+        got.append(job)
+        if job.trial.resources != RARE:  # it ends at once; the others never get what they need
+            handed[job.trial.resources] -= 1
+    assert [j for j in got if j.trial.resources == RARE] == scarce[:4]
+    assert [j for j in got if j.trial.resources != RARE] == plain
+
+
+def test_jobs_that_all_have_room_keep_their_order():
+    ready, mixed = Ready(), [j for pair in zip(jobs(3, resources=RARE), jobs(3), strict=True) for j in pair]
+    for job in mixed:
+        ready.push(job)
+    again = Job(trial("random", 7))
+    ready.push(again, front=True)
+    assert drained(ready) == [again, *mixed] and not ready
