@@ -7,6 +7,7 @@ Layout of a sweep's directory::
     ledger.lock           held by the one driver that may write; says which process that is
     studies.journal       Optuna's studies, one a search; searches.json tells about them
     measurements.sqlite   what was measured for real, so that it need not be measured again
+    tracking.json         the parent run in MLflow, and how much of the ledger is there
     trials/HASH/          checkpoint.safetensors, policy.safetensors
     leaderboard.*, plots/ the report
 
@@ -36,8 +37,9 @@ LEDGER = "ledger.jsonl"
 TRIALS = "trials"
 LOCK = "ledger.lock"
 MEASUREMENTS = "measurements.sqlite"
-BESIDE = (LEDGER, "studies.journal", MEASUREMENTS, TRIALS)
-"""What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned."""
+STATE = "tracking.json"
+BESIDE = (LEDGER, "studies.journal", MEASUREMENTS, TRIALS, STATE)
+"""What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned, which runs tell it."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,6 @@ class Ledger:
         for path in (*(self.folder / name for name in BESIDE), *log):
             if path.exists():
                 path.rename(_numbered(path, number))
-        (self.folder / "tracking.json").unlink(missing_ok=True)
 
     def _mend(self, path: Path) -> None:
         """Cut off a last line that a killed driver did not finish; its trial was not recorded and runs again."""

@@ -27,7 +27,7 @@ from typing import Any
 
 import orchestration
 from envs.errors import InputError, nearest
-from orchestration.ledger import LEDGER, parse
+from orchestration.ledger import LEDGER, STATE, parse
 from orchestration.records import TrialResult
 from orchestration.run_contents import result_metrics, trial_params, trial_tags
 from orchestration.trial import Trial
@@ -39,7 +39,6 @@ BATCH_METRICS, BATCH_PARAMS = 1000, 100
 POLL_SECONDS = 0.1
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 """Pauses while a server is down; the last one repeats."""
-STATE = "tracking.json"
 
 
 @dataclass(frozen=True)
@@ -264,25 +263,41 @@ class Tracker:
         part.replace(path)
 
     def _close_orphans(self) -> None:
-        """End the runs that a killed driver left open; find those that it closed without noting it."""
-        where = f"tags.`mlflow.parentRunId` = '{self._parent}'"
-        for run in self._search(f"{where} and attributes.status = 'RUNNING'"):
+        """End the runs that a killed driver left open, here and before a fresh start; find those that it closed without noting it."""
+        for path in self._folder.glob(f"{Path(STATE).stem}.*{Path(STATE).suffix}"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                state = json.loads(path.read_text())
+                if state["uri"] == self.spec.uri and self._find_run(state["parent"]) is not None:
+                    self._close_children(state["parent"])
+                    if self._client.get_run(state["parent"]).info.status == "RUNNING":
+                        self._client.set_terminated(state["parent"], "KILLED")
+        self._close_children(self._parent)
+        path, offset = self._folder / LEDGER, self._offset
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            file.seek(offset)
+            for raw in file:  # lines are sent in order, so the first that was not ends what is in doubt
+                found = self._search(f"{_under(self._parent)} and tags.ledger = '{offset}'")
+                closed = {run.data.tags.get("trial", "") for run in found if run.info.status in ("FINISHED", "FAILED")}
+                if not closed:
+                    break
+                self._sent.update((trial, offset) for trial in closed)
+                offset += len(raw)
+
+    def _close_children(self, parent: str) -> None:
+        for run in self._search(f"{_under(parent)} and attributes.status = 'RUNNING'"):
             self._client.set_tag(run.info.run_id, "status", "interrupted")
             self._client.set_terminated(run.info.run_id, "KILLED")
-        for run in self._search(where, newest=100):
-            if run.info.status != "KILLED":
-                self._sent.add((run.data.tags.get("trial", ""), int(run.data.tags.get("ledger", -1))))
 
-    def _search(self, where: str, newest: int | None = None) -> list[Any]:
+    def _search(self, where: str) -> list[Any]:
         found: list[Any] = []
         token = None
         while True:
-            page = self._client.search_runs(
-                [self._experiment], where, max_results=newest or 1000, order_by=["attributes.start_time DESC"], page_token=token
-            )
+            page = self._client.search_runs([self._experiment], where, max_results=1000, page_token=token)
             found += page
             token = page.token
-            if not token or newest:
+            if not token:
                 return found
 
     def live(self, trial: Trial, snapshot: dict[str, Any]) -> None:
@@ -419,6 +434,11 @@ class Tracker:
 
 
 _CURVES = ("evaluations", "wall_seconds")
+
+
+def _under(parent: str) -> str:
+    """The filter of a parent run's children."""
+    return f"tags.`mlflow.parentRunId` = '{parent}'"
 
 
 def _fast_sqlite() -> None:

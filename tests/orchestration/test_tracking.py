@@ -1,6 +1,7 @@
 import json
 import sqlite3
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -93,6 +94,43 @@ def test_a_killed_tracker_leaves_one_finished_run_a_trial(tmp_path, store, some)
     finished = [tags["trial"] for _, status, tags in found if status == "FINISHED"]
     assert sorted(finished) == sorted(t.content_hash for t, _ in some)
     assert [s for _, s, _ in found].count("KILLED") == 1 and len(found) == 4
+
+
+def test_a_trial_that_began_long_before_the_others_is_not_sent_twice(tmp_path, store, some):
+    with Ledger(tmp_path) as ledger:
+        first = Tracker(spec(store, tmp_path))
+        parent = first.begin()
+        record(ledger, *some[0])
+        assert first.drain(20)
+        before = json.loads((tmp_path / "tracking.json").read_text())
+        long, result = some[1]
+        record(ledger, long, replace(result, started_at=result.started_at - 5000, wall_seconds=5000.0))
+        assert first.end("FINISHED") is None
+        for _ in range(101):  # of trials that began later
+            first._client.create_run(first._experiment, tags={"mlflow.parentRunId": parent})
+        (tmp_path / "tracking.json").write_text(json.dumps(before))  # killed after it closed the run, before it noted that
+        second = Tracker(spec(store, tmp_path))
+        assert second.begin() == parent and second.end("FINISHED") is None
+    finished = [tags["trial"] for _, status, tags in runs(store, second.spec.sweep) if status == "FINISHED"]
+    assert sorted(finished) == sorted(t.content_hash for t, _ in some[:2])
+
+
+def test_a_fresh_start_closes_what_a_killed_driver_left_open(tmp_path, store, some):
+    Ledger(tmp_path).close()
+    first = Tracker(spec(store, tmp_path))
+    parent = first.begin()
+    first.live(some[0][0], {"evaluations": 10, "wall_seconds": 1.0, "best": {"best_makespan": 2.0}})
+    deadline = time.monotonic() + 20
+    while not first._open and time.monotonic() < deadline:
+        time.sleep(0.02)
+    first._stop.set()  # killed
+    first._thread.join()
+    Ledger(tmp_path, fresh=True).close()
+    second = Tracker(spec(store, tmp_path))
+    assert second.begin() != parent
+    assert second.end("FINISHED") is None
+    assert second._client.get_run(parent).info.status == "KILLED"
+    assert [status for _, status, _ in runs(store, second.spec.sweep)] == ["KILLED"]
 
 
 def test_a_live_trial_ends_in_the_run_it_began(tmp_path, store, some):
