@@ -6,10 +6,12 @@ import logging
 import os
 import time
 from collections import Counter, OrderedDict, deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from envs.errors import InputError
+from orchestration import capacity
 from orchestration.checkpoint import write_atomic
 from orchestration.frozen import FrozenDict
 from orchestration.status import write_statistics
@@ -50,8 +52,20 @@ class Backend(Protocol):
         """Hand a trial over."""
         ...
 
-    def running(self) -> int:
+    def check(self, trials: Sequence[Trial]) -> list[str]:
+        """Notes about these trials' resources; InputError if there never will be such resources."""
+        ...
+
+    def busy(self) -> int:
         """How many trials are not back yet."""
+        ...
+
+    def running(self) -> int:
+        """How many of them have room to run now."""
+        ...
+
+    def waiting(self) -> str:
+        """How many of them wait for what no machine has, in words; empty if none does."""
         ...
 
     def wait(self) -> list[tuple[Job, Ended]]:
@@ -92,9 +106,21 @@ class LocalBackend:
         """See `Backend`."""
         self._waiting.append((job, sweep))
 
+    def check(self, trials: Sequence[Trial]) -> list[str]:
+        """See `Backend`; nothing is reserved here."""
+        return []
+
+    def busy(self) -> int:
+        """See `Backend`."""
+        return len(self._waiting)
+
     def running(self) -> int:
         """See `Backend`."""
         return len(self._waiting)
+
+    def waiting(self) -> str:
+        """See `Backend`."""
+        return ""
 
     def wait(self) -> list[tuple[Job, Ended]]:
         """See `Backend`."""
@@ -123,7 +149,7 @@ class RayBackend:
         import ray
 
         self._ray = ray
-        self._cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._count()
         self._node = ray.get_runtime_context().get_node_id()
         self._service = None
         if service:
@@ -195,9 +221,26 @@ class RayBackend:
         self._policies.move_to_end(parent)
         return [self._policies[parent]]
 
+    def check(self, trials: Sequence[Trial]) -> list[str]:
+        """See `Backend`."""
+        return capacity.check(trials, self._nodes, capacity.may_grow(self._ray.nodes()))
+
+    def busy(self) -> int:
+        """See `Backend`."""
+        return len(self._running)
+
     def running(self) -> int:
         """See `Backend`."""
-        return min(len(self._running), self._cpus)
+        return capacity.running(self._handed, self._nodes)
+
+    def waiting(self) -> str:
+        """See `Backend`."""
+        return capacity.homeless(self._handed, self._nodes)
+
+    def _count(self) -> None:
+        """What machines there are now."""
+        self._nodes = capacity.alive(self._ray.nodes())
+        self._cpus = max(1, int(sum(n.get("CPU", 0) for n in self._nodes)))
 
     def wait(self) -> list[tuple[Job, Ended]]:
         """See `Backend`."""
@@ -223,10 +266,11 @@ class RayBackend:
         return back
 
     def _look(self) -> None:
-        """Now and then: start the tracker again if it died, and note how the hosts are for `placewright hosts`."""
+        """Now and then: count machines, start the tracker again if it died, and note how the hosts are for `placewright hosts`."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
+        self._count()
         for name, actor in (("tracker", self._tracker), ("service", self._service)):
             call = self._asked.get(name)
             if call is not None and not self._ray.wait([call], timeout=0)[0]:

@@ -103,6 +103,8 @@ def run_sweep(
             backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service)
         try:
             with _stoppable():
+                for note in backend.check(work.open_trials):
+                    display.say(note)
                 backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, work))
                 _run_all(work, backend, display, sweep.name)
                 notes, files = _finish(folder, work, display)
@@ -140,12 +142,12 @@ def _run_all(work: Work, backend: Backend, display: Display, sweep: str) -> None
     """Hand out and take back until nothing is left."""
     said = 0
     with display:
-        while not work.complete or backend.running():
+        while not work.complete or backend.busy():
             while (job := work.next(backend.room)) is not None:
                 backend.submit(job, sweep)
             display.total = work.total
-            display.tick(backend.running(), work.next_pause())
-            if not backend.running():
+            display.tick(backend.running(), work.next_pause(), backend.waiting())
+            if not backend.busy():
                 time.sleep(0.05)  # all that is left waits for its next attempt
                 continue
             work.returned(backend.wait())

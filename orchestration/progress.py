@@ -55,6 +55,8 @@ class Display:
         self._rates: dict[str, Rate] = {}
         for trial in expected:
             self._rate(trial).left += weight(trial)
+        self.waiting = ""
+        """How many trials wait for machines that are not there."""
         self.note = ""
         self.best: dict[str, tuple[float, str, str]] = {}
         self._begin = self._printed = time.monotonic()
@@ -87,9 +89,9 @@ class Display:
     def _rate(self, trial: Trial) -> Rate:
         return self._rates.setdefault(trial.label, Rate())
 
-    def tick(self, running: int, pause: float | None = None) -> None:
+    def tick(self, running: int, pause: float | None = None, waiting: str = "") -> None:
         """Called often by the driver."""
-        self.running, self.pause = running, pause
+        self.running, self.pause, self.waiting = running, pause, waiting
         if not self.console.is_terminal and time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
             self.console.print(self.line(), highlight=False, markup=False, soft_wrap=True)
@@ -118,7 +120,7 @@ class Display:
             parts.append(f"{self.skipped} done before")
         if self.pruned:
             parts.append(f"{self.pruned} pruned")
-        parts += [f"{self.running} running", f"{self.failed} failed", f"{self.evaluations:,} evaluations"]
+        parts += [f"{self.running} running", *filter(None, [self.waiting]), f"{self.failed} failed", f"{self.evaluations:,} evaluations"]
         if len(self.best) == 1:
             ((problem, (value, objective, label)),) = self.best.items()
             parts.append(f"best {show(value, objective)} on {problem} by {label}")

@@ -109,6 +109,8 @@ class Work:
         self._read: dict[str, TrialResult] = {}
         self._waiting_specs: list[SearchSpec] = []
         self._stand_ins = 0
+        self._stand_in_trials: list[Trial] = []
+        """What a search's winner will configure, as far as that is known."""
         self._seen: set[str] = set()
         """Trials of searches that were counted."""
         self._bounds: dict[str, float] = {}
@@ -131,7 +133,7 @@ class Work:
         """Trials that are not over, with one configuration of every search for the rest of it."""
         plain = [t for key, t in self.trials.items() if self._state[key] == "open"]
         open_searches = [s.spec for s in self.searches.values() if not s.over] + self._waiting_specs
-        return plain + [t for spec in open_searches for t in spec.templates]
+        return plain + [t for spec in open_searches for t in spec.templates] + self._stand_in_trials
 
     @property
     def counted(self) -> list[str]:
@@ -210,6 +212,7 @@ class Work:
             known = {s.content_hash for s in self._waiting_specs}
             self._waiting_specs += [s for s in expansion.searches if s.content_hash not in self.searches and s.content_hash not in known]
             self._stand_ins = len(expansion.waiting) + sum(s.settings.configurations * len(s.templates) for s in expansion.waiting_searches)
+            self._stand_in_trials = [*expansion.waiting, *(t for s in expansion.waiting_searches for t in s.templates)]
             self._open_searches()
             if all(s.winner is None or k in self.winners for k, s in self.searches.items()):
                 return
