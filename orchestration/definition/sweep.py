@@ -16,6 +16,7 @@ from orchestration.definition.expansion import Expander, Expansion, equal_trials
 from orchestration.definition.issues import Issues, Mark, SweepErrors
 from orchestration.definition.methods import MethodRow, MethodTable, read_methods
 from orchestration.definition.problems import ProblemTable, read_problems
+from orchestration.definition.reports import read_report
 from orchestration.definition.searches import SearchSpec
 from orchestration.definition.source import Node, Source, read_source, write_yaml
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
@@ -147,13 +148,15 @@ def _read(source: Source, issues: Issues) -> Sweep | None:
     shared = read_shared(top, Shared((0,), None, EvaluatorSpec(), Execution()), evaluators)
     reader = StageReader(problems, methods, evaluators, issues, shared)
     stages = reader.read_all(_stages(top, source))
+    if report is not None:
+        read_report(report, stages, methods)
     if name is None or issues.found:
         return None
     marks = {e.label: e.mark for c in (problems.networks, problems.graphs) for e in c.entries.values()}
     return Sweep(
         name, source.path, source.files[str(source.path)], write_yaml(source.node.plain()), tuple(stages),
         "" if description is None else str(description.plain() or ""),
-        FrozenDict(report.plain()) if report is not None and report.mapping(None, "report") else FrozenDict(),
+        FrozenDict(report.plain() or {}) if report is not None else FrozenDict(),
         FrozenDict(source.files), marks,
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection as AnyCollection
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,10 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     baseline = section.get("baseline") if isinstance(section, dict) else None
     name = next((r.sweep for r in results if r.sweep), folder.name)
     kinds = {r.stage: r.kind for r in results}
-    return SweepRecord(folder, name, collect(results, bounds), specs, kinds, baseline if isinstance(baseline, str) else None, notes)
+    record = SweepRecord(folder, name, collect(results, bounds), specs, kinds, baseline if isinstance(baseline, str) else None, notes)
+    if record.baseline != record.known_baseline:
+        record = replace(record, notes=(*notes, f"the baseline {baseline!r} has no result, so the leader stands in for it"))
+    return record
 
 
 def remember(folder: Path, trials: AnyCollection[str]) -> None:

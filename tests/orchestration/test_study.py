@@ -235,3 +235,21 @@ def test_a_resolved_definition_means_the_same(tmp_path):
     (tmp_path / "x.yaml").write_text(write_yaml(values))
     source = read_source(tmp_path / "x.yaml", Issues())
     assert source is not None and source.node.plain() == values
+
+
+def test_a_wrong_table_in_an_edited_definition_does_not_stop_the_leaderboard(ran, tmp_path, capsys):
+    (tmp_path / "both.yaml").write_text(TEXT.replace("shape: final, title: Final", "shape: finl, title: Final"))
+    assert main(["report", str(tmp_path / "both.yaml"), "--home", str(ran.parent)]) == 0
+    captured = capsys.readouterr()
+    assert "Leaderboard" in captured.out and "Held-out graphs" in captured.out
+    assert "no table 'Final': unknown shape 'finl' of a table in 'report'; did you mean 'final'?" in captured.err
+
+
+def test_a_baseline_without_a_result_is_told(ran, tmp_path):
+    import shutil
+
+    folder = tmp_path / "both"
+    shutil.copytree(ran, folder, ignore=shutil.ignore_patterns("placements", "trials"))
+    (folder / "resolved.yaml").write_text("report: {baseline: heft}")
+    record = load_sweep_record(folder)
+    assert record.known_baseline is None and record.notes == ("the baseline 'heft' has no result, so the leader stands in for it",)
