@@ -171,6 +171,8 @@ class Trial:
     """Placements asked of the method in one ``propose``."""
     checkpoint_every: int = 1000
     """Evaluations between checkpoints; not part of the identity."""
+    priority: int = 0
+    """Higher is started, and measured for, before lower; not part of the identity."""
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
@@ -210,7 +212,7 @@ class Trial:
             "method": self.method, "label": self.label, "config": self.config, "problems": [p.to_json() for p in self.problems],
             "evaluator": self.evaluator.to_json(), "budget": self.budget.to_json(), "seed": self.seed, "stage": self.stage,
             "kind": self.kind, "parent": self.parent, "resources": self.resources, "batch": self.batch,
-            "checkpoint_every": self.checkpoint_every,
+            "checkpoint_every": self.checkpoint_every, "priority": self.priority,
         }  # fmt: skip
 
     @classmethod

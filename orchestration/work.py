@@ -51,18 +51,19 @@ class Closed:
 
 
 class Ready:
-    """Jobs that can start, in a queue of their own for every choice of resources: those that wait for scarce ones hold up no others."""
+    """Jobs that can start, those of highest priority first, in a queue of their own for every choice of resources: what waits for
+    scarce ones holds up no others."""
 
     def __init__(self) -> None:
-        self._queues: dict[FrozenDict, list[tuple[int, Job]]] = {}
+        self._queues: dict[FrozenDict, list[tuple[int, int, Job]]] = {}
         self._numbers, self._fronts = itertools.count(), itertools.count(-1, -1)
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
     def push(self, job: Job, *, front: bool = False) -> None:
-        """Queue a job behind, or before, all others."""
-        entry = (next(self._fronts if front else self._numbers), job)
+        """Queue a job behind, or before, all others of its priority."""
+        entry = (-job.trial.priority, next(self._fronts if front else self._numbers), job)
         heapq.heappush(self._queues.setdefault(job.trial.resources, []), entry)
 
     def pop(self, room: Callable[[FrozenDict], int]) -> Job | None:
@@ -70,8 +71,8 @@ class Ready:
         open_ = [resources for resources in self._queues if room(resources) > 0]
         if not open_:
             return None
-        first = min(open_, key=lambda resources: self._queues[resources][0][0])
-        job = heapq.heappop(self._queues[first])[1]
+        first = min(open_, key=lambda resources: self._queues[resources][0][:2])
+        job = heapq.heappop(self._queues[first])[2]
         if not self._queues[first]:
             del self._queues[first]
         return job

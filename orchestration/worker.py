@@ -113,7 +113,7 @@ def _evaluator(trial: Trial, service: Any, folder: Path) -> Evaluator:
         return LocalHost(trial.evaluator, sweep_store(folder))
     from orchestration.hosts import ServiceClient
 
-    return ServiceClient(service, trial.evaluator, trial.content_hash)
+    return ServiceClient(service, trial.evaluator, trial.content_hash, priority=trial.priority)
 
 
 def lost(trial: Trial, reason: str, sweep: str) -> Ended:

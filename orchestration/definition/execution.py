@@ -1,4 +1,4 @@
-"""How trials run, not what they compute: resources, placements a request, checkpoints; for the sweep, a stage or a method."""
+"""How trials run, not what they compute: resources, placements a request, checkpoints, priority; for the sweep, a stage or a method."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from orchestration.definition.view import View
 from orchestration.trial import FrozenDict
 
-EXECUTION_KEYS = ("resources", "propose", "checkpoint_every")
+EXECUTION_KEYS = ("resources", "propose", "checkpoint_every", "priority")
 """``propose`` is how many placements are asked of a method at once; many methods have a setting ``batch`` of their own."""
+LEAST_PRIORITY = -1_000_000
 _RESOURCES = ("cpu", "gpu", "custom")
 
 
@@ -20,6 +21,7 @@ class Execution:
     resources: FrozenDict | None = None
     propose: int | None = None
     checkpoint_every: int | None = None
+    priority: int | None = None
 
     def over(self, other: Execution) -> Execution:
         """This where it says something, else ``other``."""
@@ -27,21 +29,25 @@ class Execution:
             self.resources if self.resources is not None else other.resources,
             self.propose if self.propose is not None else other.propose,
             self.checkpoint_every if self.checkpoint_every is not None else other.checkpoint_every,
+            self.priority if self.priority is not None else other.priority,
         )
 
     def arguments(self) -> dict[str, Any]:
         """What to pass to `Trial`, whose defaults hold for the rest."""
-        given = {"resources": self.resources, "batch": self.propose, "checkpoint_every": self.checkpoint_every}
+        given = {
+            "resources": self.resources, "batch": self.propose, "checkpoint_every": self.checkpoint_every, "priority": self.priority,
+        }  # fmt: skip
         return {k: v for k, v in given.items() if v is not None}
 
 
 def read_execution(view: View) -> Execution:
     """The execution keys of a mapping."""
-    resources, propose, every = (view.child(k) for k in EXECUTION_KEYS)
+    resources, propose, every, priority = (view.child(k) for k in EXECUTION_KEYS)
     return Execution(
         None if resources is None else _resources(resources),
         None if propose is None else propose.integer(1),
         None if every is None else every.integer(1),
+        None if priority is None else priority.integer(LEAST_PRIORITY),
     )
 
 

@@ -220,16 +220,18 @@ problems:
 
 def test_execution_of_method_beats_stage_beats_sweep(write) -> None:
     text = """
-    methods: {random: , heft: {resources: {gpu: 0.5, custom: {flex170: 1}}}, cpop: {propose: 3}}
+    methods: {random: , heft: {resources: {gpu: 0.5, custom: {flex170: 1}}}, cpop: {propose: 3, priority: -1}}
     budget: {evaluations: 10, minutes: 2}
     propose: 5
     checkpoint_every: 50
-    stages: {all: {kind: search, resources: {cpu: 2}, on: chain}}
+    priority: 1
+    stages: {all: {kind: search, resources: {cpu: 2}, on: chain, priority: 2}}
     """
     trials = {t.label: t for t in write(text).expand()}
     assert trials["random"].resources == {"num_cpus": 2, "num_gpus": 0, "custom": {}}
     assert trials["heft"].resources == {"num_cpus": 1, "num_gpus": 0.5, "custom": {"flex170": 1.0}}
     assert [trials[k].batch for k in ("random", "cpop")] == [5, 3]
+    assert [trials[k].priority for k in ("random", "heft", "cpop")] == [2, 2, -1]
     assert trials["random"].budget == Budget(10, 120.0) and trials["random"].checkpoint_every == 50
 
 
@@ -311,6 +313,7 @@ def test_identity_leaves_out_labels_and_resources(write) -> None:
     base = "methods: {%s: {method: toy-learner, steps: 5%s}}\nbudget: 10\n"
     one = write(base % ("a", "")).expand()[0]
     assert write(base % ("b", ", resources: {cpu: 2}")).expand()[0].content_hash == one.content_hash
+    assert write(base % ("a", ", priority: 7")).expand()[0].content_hash == one.content_hash
     assert write(base % ("a", ", propose: 2")).expand()[0].content_hash != one.content_hash
     assert write(base.replace("5%s", "6%s") % ("a", "")).expand()[0].content_hash != one.content_hash
 
@@ -318,6 +321,7 @@ def test_identity_leaves_out_labels_and_resources(write) -> None:
 def test_trials_survive_json_and_pickle(write) -> None:
     trial = write(SEARCH).searches()[0].templates[0]
     for copy in (Trial.from_json(json.loads(json.dumps(trial.to_json()))), pickle.loads(pickle.dumps(trial))):
+        assert copy.priority == trial.priority
         assert copy == trial and copy.content_hash == trial.content_hash and hash(copy) == hash(trial)
     with pytest.raises(TypeError, match="read-only"):
         trial.config["steps"] = 1

@@ -1,5 +1,6 @@
 """What runs next: order, resources, priorities, attempts. No Ray, no MLflow."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from orchestration.definition.expansion import Expansion
 from orchestration.frozen import FrozenDict
 from orchestration.ledger import Ledger
-from orchestration.trial import Job
+from orchestration.trial import Job, Trial
 from orchestration.work import Ready, Work
 from tests.orchestration.sweeps_for_tests import trial
 
@@ -61,3 +62,25 @@ def test_jobs_that_all_have_room_keep_their_order():
     again = Job(trial("random", 7))
     ready.push(again, front=True)
     assert drained(ready) == [again, *mixed] and not ready
+
+
+def test_higher_priority_starts_first_whatever_its_resources(work):
+    last, first, rare = jobs(2, priority=-1), jobs(2, first=2, priority=5), jobs(2, first=4, priority=5, resources=RARE)
+    plain = jobs(2, first=6)
+    made = work([j.trial for j in (*last, *plain, *first, *rare)])
+    assert drained(made._ready) == [*first, *rare, *plain, *last]
+
+
+def test_an_older_ledger_knows_no_priority():
+    data = trial("heft", 5).to_json()
+    del data["priority"]
+    assert Trial.from_json(data) == trial("heft", 5)
+
+
+def test_the_reward_service_learns_the_priority(monkeypatch):
+    from orchestration import hosts, worker
+
+    made = {}
+    monkeypatch.setattr(hosts, "ServiceClient", lambda *args, **options: made.update(options))
+    worker._evaluator(trial("random", 5, priority=3), object(), Path())
+    assert made == {"priority": 3}
