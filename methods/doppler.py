@@ -8,11 +8,14 @@ reinforcement learning (equation 3) on a simulator, then the same on the real sy
 Differences from the paper:
 
 - Sizes of the networks, the number of message passing iterations and the imitation stage's length and learning rate are not
-  given; `DopplerConfig` has ours. Messages are averaged, not summed, the graph network has residual connections, and sums over
-  paths and devices are divided by constants of the graph, so that graphs of other sizes look alike.
+  given; `DopplerConfig` has ours. Messages go along and against the edges and are averaged, not summed, the graph network has
+  residual connections, the FFNNs of Z and Y have a LeakyReLU between their two layers (the paper's formula is linear throughout),
+  and sums over paths and devices are divided by constants of the graph, so that graphs of other sizes look alike.
 - The paper's costs are FLOPs and 4 x bytes (Appendix D); the default here is seconds by the problem's cost model, of which the
   former is the case of one speed and one bandwidth (``costs="appendix-d"`` gives it literally). Features are divided by the
-  work of a node or of a device.
+  work of a node or of a device; computation and communication costs of nodes and edges are shown by their logarithm.
+- Stage I makes an update of four episodes, not of one, and its policy explores by a fixed ε.
+- Devices are masked that an operation may not use or that lack the memory for it (by what was put there so far).
 - The reward is the paper's, minus the mean of all earlier ones, but divided by their standard deviation
   (``standardize``), as the weight of the entropy would otherwise depend on the unit of time.
 - Devices of inputs, which are everywhere at no cost (Algorithm 1), get no gradient; they have no influence.
