@@ -53,7 +53,7 @@ class Backend(Protocol):
         ...
 
     def check(self, trials: Sequence[Trial]) -> list[str]:
-        """Notes about these trials' resources; InputError if there never will be such resources."""
+        """Notes about what these trials need; InputError if there never will be such resources or such a host."""
         ...
 
     def busy(self) -> int:
@@ -223,7 +223,14 @@ class RayBackend:
 
     def check(self, trials: Sequence[Trial]) -> list[str]:
         """See `Backend`."""
-        return capacity.check(trials, self._nodes, capacity.may_grow(self._ray.nodes()))
+        from orchestration.hosts import unserved
+
+        grows = capacity.may_grow(self._ray.nodes())
+        notes = capacity.check(trials, self._nodes, grows)
+        missing = unserved(sorted({t.evaluator.key for t in trials}))
+        if missing and not grows:
+            raise InputError(f"{missing}; start a node with that resource, or name another host")
+        return notes + ([missing] if missing else [])
 
     def busy(self) -> int:
         """See `Backend`."""
