@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Rates:
-    """Measured seconds an evaluation of the budget: of each method's learner and of each kind of evaluator.
+    """Measured seconds an evaluation of the budget: of each method's learner and of each evaluator's key.
 
-    A rate is kept by name (``heft``) and by name and problem (``heft@HASH``); the narrower one is used where it is known.
+    A rate is kept by name (``heft``, ``dataflow:cpu2``) and by name and problem (``heft@HASH``); the narrower known one is used.
     """
 
     learner: dict[str, float] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Rates:
                     # Of the budget, not of what was used: a method that ends early will do so again.
                     evaluations = trial.budget.evaluations or result.evaluations
                     if result.evaluations:
-                        evaluator = trial.evaluator.kind
+                        evaluator = trial.evaluator.key
                         for kind, name, seconds in (
                             ("learner", trial.method, result.learner_seconds),
                             ("evaluator", evaluator, result.evaluation_seconds),
@@ -82,7 +82,7 @@ class Rates:
             return trial.budget.seconds, None
         learner, evaluator = (
             _times(rates.get(_narrow(name, trial), rates.get(name)), trial.budget.evaluations)
-            for rates, name in ((self.learner, trial.method), (self.evaluator, trial.evaluator.kind))
+            for rates, name in ((self.learner, trial.method), (self.evaluator, trial.evaluator.key))
         )
         if trial.budget.seconds is not None:
             learner = trial.budget.seconds if learner is None else min(learner, trial.budget.seconds)
@@ -181,7 +181,7 @@ def _stage_plan(stage: Stage, trials: Sequence[Trial], searches: Sequence[Search
     evaluations = _sum([None if t.budget.evaluations is None else n * t.budget.evaluations for n, t in counted])
     times = [(n, *rates.seconds(t)) for n, t in counted]
     missing = {t.method for (_, t), (_, a, _) in zip(counted, times, strict=True) if a is None}
-    missing |= {t.evaluator.kind for (_, t), (_, _, b) in zip(counted, times, strict=True) if b is None}
+    missing |= {t.evaluator.key for (_, t), (_, _, b) in zip(counted, times, strict=True) if b is None}
     return StagePlan(
         name=stage.name,
         kind=stage.kind,

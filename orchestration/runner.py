@@ -208,11 +208,12 @@ class _Run:
         if budget.evaluations is not None:
             room = min(room, budget.evaluations - spent)
         if budget.seconds is not None:
-            left = budget.seconds - self._wall()
+            used = self._wall() - self.progress.queue_seconds  # waiting for hardware that others have is no use of the budget
+            left = budget.seconds - used
             if left <= 0:
                 return 0
             if spent:
-                room = min(room, max(1, int(left * spent / max(self._wall(), 1e-9))))
+                room = min(room, max(1, int(left * spent / max(used, 1e-9))))
         return room
 
     def _search(self, until: int | None) -> str:

@@ -9,13 +9,15 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.bounds import lower_bound
 from envs.errors import InputError
 from orchestration.frozen import FrozenDict
-from orchestration.ledger import Ledger, line, parse
+from orchestration.ledger import Ledger, line, parse, trial_folder
 from orchestration.records import TrialResult
+from orchestration.runner import CHECKPOINT
 from orchestration.trial import Job, Trial
 from orchestration.worker import Ended
 
@@ -48,6 +50,14 @@ class Closed:
     evaluations: int
     seconds: float
     error: str = ""
+
+
+def _saved_at(path: Path) -> int | None:
+    """When a checkpoint was written; None if there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 class Ready:
@@ -100,7 +110,8 @@ class Work:
         """Trials that ended since this was last emptied."""
         self._ready = Ready()
         self._later: list[tuple[float, Job]] = []
-        self._attempts: dict[str, int] = {}
+        self._attempts: dict[str, tuple[int, int | None]] = {}
+        """How often a trial was tried from the same checkpoint, and when that was saved."""
         self._behind: dict[str, list[Trial]] = {}
         self._state: dict[str, str] = {}
         """``done``, ``failed`` or ``open`` of every plain trial."""
@@ -166,6 +177,7 @@ class Work:
             self._ledger.append(lines)
         for job, e in ended:
             key = job.trial.content_hash
+            self._attempts.pop(key, None)
             self._retry.discard(key)
             self._read.pop(key, None)
             if e.status == "paused":
@@ -187,11 +199,14 @@ class Work:
             self._expand()
 
     def _again(self, job: Job) -> bool:
-        """Try it again later, unless it was tried often enough."""
+        """Try it again later, unless it was tried often enough without getting on."""
         key = job.trial.content_hash
-        count = self._attempts[key] = self._attempts.get(key, 0) + 1
+        count, saved = self._attempts.get(key, (0, None))
+        now = _saved_at(trial_folder(self._ledger.folder, key) / CHECKPOINT)
+        count = 1 if now != saved else count + 1
         if count > RETRIES:
             return False
+        self._attempts[key] = count, now
         self._later.append((time.monotonic() + FIRST_PAUSE * 2 ** (count - 1), job))
         return True
 

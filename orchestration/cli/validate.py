@@ -18,6 +18,7 @@ def run(args: argparse.Namespace) -> int:
     """Check every sweep; errors of all of them are reported together."""
     from orchestration.definition.issues import Issue, SweepErrors
     from orchestration.definition.sweep import load_sweep
+    from orchestration.report.formats import plural
 
     found: list[Issue] = []
     for path in args.sweeps:
@@ -29,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
             found.extend(errors.issues)
             continue
         expansion = sweep.expansion()
-        print(f"{path}: valid, {len(expansion.trials) + len(expansion.waiting)} trials and {len(sweep.searches())} searches")
+        trials, searches = len(expansion.trials) + len(expansion.waiting), len(expansion.searches) + len(expansion.waiting_searches)
+        print(f"{path}: valid, {plural(trials, 'trial')} and {searches} {'search' if searches == 1 else 'searches'}")
     if found:
         raise SweepErrors(found)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from orchestration.definition.sweep import load_sweep
 from orchestration.ledger import Ledger, line
 from orchestration.plan import Rates, duration, make_plan, render
 from orchestration.records import TrialResult
+from orchestration.trial import EvaluatorSpec, FrozenDict
 
 pytestmark = pytest.mark.usefixtures("toy_methods")
 
@@ -79,6 +81,20 @@ def test_rates_from_earlier_runs(path: Path, tmp_path: Path) -> None:
     plan = {s.name: s for s in make_plan(sweep, rates).stages}
     assert plan["finetune"].learner_seconds == pytest.approx(6 * 10 * 0.2)
     assert plan["pretrain"].learner_seconds == pytest.approx(6 * 100 * 0.2)
+
+
+def test_hosts_of_one_kind_have_rates_of_their_own(path: Path, tmp_path: Path) -> None:
+    trials = [
+        replace(t, evaluator=EvaluatorSpec("dataflow", FrozenDict({"host": host})))
+        for t, host in zip(load_sweep(path).expand(), ("slow", "fast"), strict=False)
+    ]
+    with Ledger(tmp_path / "runs" / "study") as ledger:
+        for trial, seconds in zip(trials, (5.0, 1.0), strict=True):
+            spent = seconds * (trial.budget.evaluations or 0)
+            result = TrialResult(trial.content_hash, "finished", evaluations=10, evaluation_seconds=spent)
+            ledger.append([(trial.content_hash, "finished", False, line(trial, result))])
+    rates = Rates.from_runs(tmp_path / "runs")
+    assert rates.evaluator["dataflow:slow"] == pytest.approx(5.0) and rates.evaluator["dataflow:fast"] == pytest.approx(1.0)
 
 
 def test_wall_time_budget_bounds_the_hours(path: Path) -> None:

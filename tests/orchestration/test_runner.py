@@ -1,4 +1,6 @@
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -109,6 +111,20 @@ def test_seeds_differ_between_methods_and_problems_but_not_between_budgets():
     assert len({evaluation_seed(x) for x in [t, *others]}) == 4
     assert len({tuple(method_seed(x).generate_state(4)) for x in [t, *others]}) == 4
     assert evaluation_seed(t) == evaluation_seed(replace(t, budget=Budget(7), label="x"))
+
+
+def test_waiting_for_hardware_is_no_use_of_a_budget_of_seconds(monkeypatch):
+    class Busy(Simulator):
+        queue_seconds = 0.0
+
+        def evaluate(self, *args, **kwargs):
+            self.queue_seconds += 100.0
+            return super().evaluate(*args, **kwargs)
+
+    busy, clock = Busy(), time.perf_counter
+    monkeypatch.setattr(runner, "time", SimpleNamespace(time=time.time, perf_counter=lambda: clock() + busy.queue_seconds))
+    result = run_trial(trial("random", budget=Budget(8, 60.0), batch=1), busy)
+    assert result.evaluations == 8 and result.wall_seconds > 800
 
 
 def test_a_budget_of_seconds_ends_the_trial():

@@ -1,15 +1,19 @@
 """What runs next: order, resources, priorities, attempts. No Ray, no MLflow."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from orchestration import work as work_module
 from orchestration.definition.expansion import Expansion
 from orchestration.frozen import FrozenDict
-from orchestration.ledger import Ledger
+from orchestration.ledger import Ledger, trial_folder
+from orchestration.runner import CHECKPOINT
 from orchestration.trial import Job, Trial
 from orchestration.work import Ready, Work
+from orchestration.worker import lost
 from tests.orchestration.sweeps_for_tests import trial
 
 RARE = FrozenDict({"num_cpus": 1, "num_gpus": 0, "custom": {"rare": 1}})
@@ -84,3 +88,19 @@ def test_the_reward_service_learns_the_priority(monkeypatch):
     monkeypatch.setattr(hosts, "ServiceClient", lambda *args, **options: made.update(options))
     worker._evaluator(trial("random", 5, priority=3), object(), Path())
     assert made == {"priority": 3}
+
+
+def test_attempts_count_from_the_last_checkpoint(work, tmp_path, monkeypatch):
+    monkeypatch.setattr(work_module, "FIRST_PAUSE", 0.0)
+    (job,) = jobs(1)
+    made = work([job.trial])
+    checkpoint = trial_folder(tmp_path / "sweep", job.trial.content_hash) / CHECKPOINT
+    checkpoint.parent.mkdir(parents=True)
+    for attempt in range(3 * work_module.RETRIES):  # spot machines that leave again and again, each after some work
+        checkpoint.write_bytes(b"")
+        os.utime(checkpoint, ns=(attempt, attempt))
+        made.returned([(made.next(), lost(job.trial, "the node left", "s"))])
+    assert not made.complete
+    for _ in range(work_module.RETRIES):  # and now without getting on
+        made.returned([(made.next(), lost(job.trial, "the node left", "s"))])
+    assert made.complete and made.failed == 1
