@@ -90,6 +90,7 @@ def run_sweep(
     with Ledger(folder, fresh=fresh) as ledger:
         definition = keep(folder, sweep)
         studies = _Studies(folder, sweep.name, fresh)
+        studies.reach(sweep)
         work = Work(sweep, ledger, studies.open, retry_failed=retry_failed)
         if not work.total:
             raise InputError(f"sweep {sweep.name!r} has no trial to run")
@@ -129,13 +130,23 @@ class _Studies:
         self._arguments = (folder, sweep, fresh)
         self._studies: Any = None
 
+    def reach(self, sweep: Sweep) -> None:
+        """Open the storages of all searches, those too that begin after hours; InputError if one cannot be opened."""
+        if any(stage.search is not None for stage in sweep.stages):
+            expansion = sweep.expansion()
+            for spec in (*expansion.searches, *expansion.waiting_searches):
+                self._made().reach(spec)
+
     def open(self, spec: SearchSpec, again: bool) -> Any:
+        return self._made().open(spec, again)
+
+    def _made(self) -> Any:
         from orchestration.studies import Studies
 
         if self._studies is None:
             folder, sweep, fresh = self._arguments
             self._studies = Studies(folder, sweep, fresh=fresh)
-        return self._studies.open(spec, again)
+        return self._studies
 
 
 def _run_all(work: Work, backend: Backend, display: Display, sweep: str) -> None:

@@ -64,12 +64,7 @@ class Search:
     def __init__(self, spec: SearchSpec, study: optuna.Study, known: Known, bounds: Mapping[str, float]) -> None:
         self.spec, self.study, self._known, self._bounds = spec, study, known, bounds
         settings = spec.settings
-        self.rungs = settings.reports if settings.pruner.name != "none" else 1
-        if self.rungs > 1 and any(t.budget.evaluations is None for t in spec.templates):
-            raise InputError(
-                f"search of {spec.label!r} in stage {spec.stage!r} has pruner {settings.pruner.name!r} but a budget of wall time alone; "
-                "give evaluations too, or use pruner: none"
-            )
+        self.rungs = settings.reports if settings.asks_pruner else 1
         learns = settings.sampler.name not in ("random", "grid") or settings.pruner.name != "none"
         self._size = BATCH if learns else WIDE_BATCH
         self.over = False

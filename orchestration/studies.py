@@ -46,17 +46,28 @@ class Studies:
         if url is not None:
             here = f"{socket.gethostname()}:{self._folder.resolve()}"
             name += "@" + hashlib.sha256(here.encode()).hexdigest()[:8]
+        with self._refusals(spec):
+            storage = self._storage(url)
+            if (again or self._fresh) and name in optuna.get_all_study_names(storage):
+                optuna.delete_study(study_name=name, storage=storage)
+            return optuna.create_study(
+                storage=storage, study_name=name, directions=["minimize"] * len(settings.objectives), load_if_exists=True,
+                sampler=optuna.samplers.RandomSampler(), pruner=optuna.pruners.NopPruner(),
+            )  # fmt: skip
+
+    def reach(self, spec: SearchSpec) -> None:
+        """Open the storage of a search that begins later; InputError if that is in vain."""
+        with self._refusals(spec):
+            self._storage(spec.settings.storage)
+
+    @contextmanager
+    def _refusals(self, spec: SearchSpec) -> Iterator[None]:
+        """What the storage raises, as an InputError."""
         try:
             with quiet():
-                storage = self._storage(url)
-                if (again or self._fresh) and name in optuna.get_all_study_names(storage):
-                    optuna.delete_study(study_name=name, storage=storage)
-                return optuna.create_study(
-                    storage=storage, study_name=name, directions=["minimize"] * len(settings.objectives), load_if_exists=True,
-                    sampler=optuna.samplers.RandomSampler(), pruner=optuna.pruners.NopPruner(),
-                )  # fmt: skip
+                yield
         except (optuna.exceptions.OptunaError, ImportError, OSError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
+            reason, url = str(error).strip().splitlines()[0], spec.settings.storage
             where = f"storage {_shown(url)!r}" if url else f"journal {self._folder / JOURNAL}"
             raise InputError(
                 f"{where} of the search in stage {spec.stage!r} cannot be used ({reason}); repair it or choose another"

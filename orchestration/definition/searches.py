@@ -112,6 +112,11 @@ class SearchSettings:
     storage: str | None = None
     """URL of the database that keeps the study; None keeps it in the sweep's directory. Not part of the identity."""
 
+    @property
+    def asks_pruner(self) -> bool:
+        """Whether trials stop on the way for the pruner to judge them."""
+        return self.pruner.name != "none" and self.reports > 1
+
     def size(self) -> int | None:
         """Number of configurations of a finite space without conditions; None otherwise."""
         grids = [p.grid() for p in self.parameters]

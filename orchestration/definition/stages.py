@@ -34,6 +34,11 @@ class BudgetSpec:
     """Evaluations per operation of the trial's problems (GiPH searches 2 |V| steps)."""
     seconds: float | None = None
 
+    @property
+    def counts(self) -> bool:
+        """Whether it limits evaluations, not wall time alone."""
+        return self.evaluations is not None or self.per_node is not None
+
 
 @dataclass(frozen=True)
 class Shared:
@@ -135,6 +140,12 @@ class StageReader:
         per = self._per(view, kind, source, bool(folds), rows, problems)
         search_view = view.child("search")
         search = None if search_view is None or search_view.value is None else read_search(search_view, rows)
+        if search is not None and search.asks_pruner and shared.budget is not None and not shared.budget.counts:
+            at = (search_view or view).child("pruner") or view
+            at.error(
+                f"pruner {search.pruner.name!r} compares trials after the same number of evaluations, but the budget is wall time alone; "
+                "add evaluations to the budget, or use pruner: none"
+            )
         if search_view is not None and config_source is not None:
             search_view.error("a stage cannot search and take a search's winner; remove search or config_from")
         if config_source is not None and config_source.search is None:

@@ -8,6 +8,7 @@ import optuna
 import pytest
 from rich.console import Console
 
+from envs.errors import InputError
 from orchestration import runner, worker
 from orchestration import search as search_module
 from orchestration.driver import run_sweep
@@ -251,3 +252,24 @@ def test_the_mean_over_the_budget_rewards_the_early():
     early = problem("a", 1.0)  # 2.0 at evaluation 1, 1.0 at 60
     assert mean_until(early, 100) == pytest.approx((59 * 2.0 + 41 * 1.0) / 100)
     assert mean_until(early, 30) == pytest.approx(2.0) and mean_until(problem("a", None), 30) is None
+
+
+def test_all_storages_are_opened_before_the_first_trial(tmp_path, toy_methods):
+    """Also that of a search that starts only when a stage before it is over."""
+    text = """
+sweep: later
+problems:
+  networks: {n4: {synthetic: {devices: 4}, seed: 0}}
+  graphs: {a: {synthetic: {tasks: 12}, seed: 0}}
+methods: [toy-learner]
+budget: 100
+stages:
+  pretrain: {}
+  tune:
+    kind: finetune
+    from: pretrain
+    search: {space: {steps: {int: [1, 9]}}, configurations: 2, storage: "sqlite:////nowhere/at/all.db"}
+"""
+    with pytest.raises(InputError, match=r"storage 'sqlite:////nowhere/at/all.db' of the search in stage 'tune' cannot be used"):
+        run_sweep(small_sweep(tmp_path, text), local=True, output=tmp_path / "out")
+    assert list(results(tmp_path / "out" / "later")) == []
