@@ -14,6 +14,8 @@ from orchestration.report.runs import ProblemInfo
 from orchestration.statistics import LEVEL, REPLICATES, Interval
 
 NONE = "–"
+COLUMNS_UP_TO = 40
+"""Problems for which there is a table with a column each; the figures of more are in ``runs.csv`` only."""
 SCORE = "Score: objective / best known of the same problem in this sweep, so 1 is the best."
 
 
@@ -78,9 +80,11 @@ def versus(comparison: Comparison) -> Table | None:
     return Table(f"Against {name}", columns, rows, notes, left=2 if staged else 1)
 
 
-def per_problem(comparison: Comparison) -> Table:
-    """Mean ± standard deviation over seeds for every method and problem, in ms (or joules)."""
+def per_problem(comparison: Comparison) -> Table | None:
+    """Mean ± standard deviation over seeds for every method and problem, in ms (or joules); None for too many problems."""
     collection = comparison.collection
+    if len(comparison.problems) > COLUMNS_UP_TO:
+        return None
     staged = len(collection.stages) > 1
     units = {p.scale[1] for p in comparison.problems}
     unit = units.pop() if len(units) == 1 else None
