@@ -6,7 +6,7 @@ embedding beside the means over its ancestors, its descendants and all that runs
 number only, so it fits networks of at most ``devices`` devices, and what it learned of one network says little of another.
 
 Trained by REINFORCE on one problem or many; with ``learn: false`` it searches. A traversal needs no measurement, so `place` is
-zero-shot.
+zero-shot. `pretrain` is the stage that DOPPLER gives Placeto for comparison (its Appendix H.4): imitation of critical path.
 
 Differences from the paper:
 
@@ -16,6 +16,8 @@ Differences from the paper:
   problem; the present device as its number scaled to [-1, 1]; visited now; visited before.
 - Pools are means. Each direction has its own node transform. Infeasible devices have probability 0.
 - A co-location group is visited once, at its first task, and moves as one.
+- DOPPLER does not say how it pre-trains Placeto; here critical path's own schedule is taught, from random first placements, in the
+  states that following it leads to.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from methods.common.constraints import fit_memory, random_placements, units
 from methods.common.episodes import Episode, EpisodeConfig, EpisodeMethod, Steps
 from methods.common.gpnet import GpNets, make_layout
 from methods.common.message_passing import MessagePassing
+from methods.common.reinforce import Learner, LearningConfig
+from methods.common.schedule import list_schedule, ready_order, upward_ranks
 
 FEATURES = 5
 RELATIONS = 4
@@ -52,6 +56,9 @@ class PlacetoConfig(EpisodeConfig):
     """Devices that the policy can choose among; 0 takes the largest network of the problems."""
     passes: int = 1
     """Traversals of an episode; a later one goes on from where the one before ended."""
+    imitation_episodes: int = 0
+    """Traversals of `pretrain`, over all problems; each is an update."""
+    imitation_learning_rate: float = 1e-3
 
 
 class PlacetoNetwork(nn.Module):
@@ -136,6 +143,12 @@ def _relations(problem: Problem) -> np.ndarray:
     return relation
 
 
+def _critical_path(problem: Problem) -> np.ndarray:
+    """Critical path's placement with the lowest index among equals, int64[V]."""
+    schedule = list_schedule(problem, ready_order(problem, upward_ranks(problem)), insertion=False, earliest="start")
+    return fit_memory(problem, schedule.device[None, :].astype(np.int16))[0].astype(np.int64)
+
+
 class Placeto(EpisodeMethod):
     """Device by device through the graph, from a learned policy."""
 
@@ -198,6 +211,24 @@ class Placeto(EpisodeMethod):
         actions = torch.from_numpy(np.concatenate([s.episode.action[s.rows] for s in parts]))
         entropy = -(log_p.exp() * log_p.clamp(min=-1e9)).sum(dim=1)
         return log_p.gather(1, actions[:, None]).squeeze(1), entropy
+
+    def pretrain(self, problems: Sequence[Problem]) -> dict[str, float]:
+        """Cross-entropy with the devices of critical path, visit by visit (DOPPLER, Appendix H.4 and equation 2)."""
+        learner = Learner(self.network, LearningConfig(learning_rate=self.config.imitation_learning_rate))
+        rng, losses = np.random.default_rng(self._stream(3)), []
+        for episode in range(self.config.imitation_episodes):
+            k = episode % len(problems)
+            tasks, taught = self.tasks[k], _critical_path(self.problems[k])
+            turn = np.arange(len(tasks.order))
+            start = random_placements(tasks.problem, 1, rng)[0].astype(np.int64)
+            placement = np.where(tasks.turn < turn[:, None], taught, start)
+            nets = GpNets(self.layout, np.full(len(turn), k), placement.ravel())
+            features = tasks.features(placement, turn).reshape(-1, FEATURES)
+            log_p = self.network(features, nets, tasks.relation[tasks.order].ravel(), tasks.allowed[tasks.order])
+            wanted = log_p.gather(1, torch.from_numpy(taught[tasks.order])[:, None]).squeeze(1)
+            learner.step([(wanted, np.full(len(turn), 1.0 / len(turn)), None)])
+            losses.append(-float(wanted.detach().mean()))
+        return {"imitation_loss_first": losses[0], "imitation_loss": losses[-1]} if losses else {}
 
     def place(self, problem: Problem) -> np.ndarray:
         """The most probable devices in one traversal from a random placement."""

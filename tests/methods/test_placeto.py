@@ -86,3 +86,13 @@ def test_too_many_devices_is_an_error_with_a_cure():
         build("placeto", {"devices": 2}, [random_problem(4, 5, seed=0)], 0)
     with pytest.raises(InputError, match="does not fit"):
         build("placeto", {"devices": 4}, [toy()], 0).load_policy(method.policy())
+
+
+def test_imitation_teaches_critical_path():
+    problem = random_problem(12, 3, seed=4)
+    method = build("placeto", {"imitation_episodes": 200, "imitation_learning_rate": 1e-2}, [problem], 0)
+    report = method.pretrain([problem])
+    assert report["imitation_loss"] < 0.7 * report["imitation_loss_first"]
+    again = build("placeto", {"imitation_episodes": 200, "imitation_learning_rate": 1e-2}, [problem], 0)
+    assert again.pretrain([problem]) == report
+    assert build("placeto", {}, [problem], 0).pretrain([problem]) == {}
