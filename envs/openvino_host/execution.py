@@ -14,6 +14,21 @@ from envs.graphs.openvino_capture import import_openvino
 from envs.openvino_host.model import PreparedModel
 
 
+def _folded(prepared: PreparedModel) -> Any:
+    """A copy in which what depends on weights and shapes alone is a weight of whoever reads it.
+
+    Cut off from what it is computed from, a shape would be unknown to the piece that reads it, and OpenVINO then fails on it.
+    """
+    import_openvino()
+    from openvino import passes
+
+    model = prepared.model.clone()
+    manager = passes.Manager()
+    manager.register_pass(passes.ConstantFolding())
+    manager.run_passes(model)
+    return model
+
+
 class Executable(Protocol):
     """A compiled placement."""
 
@@ -67,10 +82,15 @@ class Hetero:
     """The whole placement in one compiled model: ``HETERO:…`` with an affinity on every operation. Its pieces run in turn."""
 
     def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
-        model = prepared.model.clone()
+        model = _folded(prepared)
         where = dict(zip(prepared.layers, placement.tolist(), strict=True))
-        for op in model.get_ops():
-            op.get_rt_info()["affinity"] = devices[where[op.get_friendly_name()]]
+        for op in reversed(model.get_ordered_ops()):
+            d = where.get(op.get_friendly_name())
+            if op.get_type_name() == "Constant" or d is None:  # folded just now, or not: with what reads it
+                readers = [t.get_node().get_friendly_name() for out in op.outputs() for t in out.get_target_inputs()]
+                d = next((where[name] for name in readers if name in where), d or 0)
+                where[op.get_friendly_name()] = d
+            op.get_rt_info()["affinity"] = devices[d]
         used = [devices[d] for d in np.unique(placement)]
         target = used[0] if len(used) == 1 else f"HETERO:{','.join(used)}"
         self.compiled = prepared.core.compile_model(model, target)
@@ -179,12 +199,9 @@ class _Cut:
 
     def __init__(self, prepared: PreparedModel, placement: np.ndarray) -> None:
         openvino = import_openvino()
-        from openvino import opset13, passes
+        from openvino import opset13
 
-        model = prepared.model.clone()
-        manager = passes.Manager()
-        manager.register_pass(passes.ConstantFolding())
-        manager.run_passes(model)  # what depends on weights and shapes alone becomes a weight of whoever reads it
+        model = _folded(prepared)
         where = {name: i for i, name in enumerate(prepared.layers)}
         ops = model.get_ordered_ops()
         node = {op.get_name(): where.get(op.get_friendly_name(), -1) for op in ops}

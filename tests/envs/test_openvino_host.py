@@ -47,7 +47,9 @@ def write_model(path, channels=4):
     right = convolution(x, "right0", 4, 3)
     joined = ops.concat([left, right], 1)
     joined.set_friendly_name("join")
-    flat = ops.reshape(joined, ops.constant(np.array([1, -1], dtype=np.int64)), False)
+    batch = ops.gather(ops.shape_of(joined), ops.constant(np.array([0], dtype=np.int64)), ops.constant(np.int64(0)))
+    shape = ops.concat([batch, ops.constant(np.array([-1], dtype=np.int64))], 0)  # known from shapes alone, wherever it is placed
+    flat = ops.reshape(joined, shape, False)
     flat.set_friendly_name("flat")
     soft = ops.softmax(flat, 1)
     soft.set_friendly_name("soft")
