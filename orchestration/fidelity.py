@@ -215,8 +215,9 @@ def draw(found: Fidelity, stem: Path) -> list[Path]:
         axes.scatter(*times, s=18 if kind == MIXED else 40, color=colour, marker=marker, label=kind, linewidths=0)
     low, high = 1e3 * min(found.simulated.min(), found.measured.min()), 1e3 * max(found.simulated.max(), found.measured.max())
     axes.plot([low, high], [low, high], color=style.SOFT, linewidth=0.8, zorder=0)
+    scale = "log" if high > 10 * low else "linear"
     axes.set(
-        xscale="log", yscale="log", xlabel="simulated [ms]", ylabel="measured [ms]",
+        xscale=scale, yscale=scale, xlabel="simulated [ms]", ylabel="measured [ms]",
         title=f"{found.problem}: r = {found.pearson:.2f}, ρ = {found.spearman:.2f}",
     )  # fmt: skip
     axes.legend(frameon=False, fontsize=8)
