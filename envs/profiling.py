@@ -182,9 +182,7 @@ def _measure(
             samples.append({node.node_name: node.real_time.total_seconds() for node in request.profiling_info})
         runtime = {op.get_friendly_name(): _originals(op) for op in compiled.get_runtime_model().get_ops()}
     except RuntimeError as error:
-        raise InputError(
-            f"OpenVINO cannot run {graph.name!r} on {where}: {openvino_capture.first_line(error)}"
-        ) from None
+        raise InputError(f"OpenVINO cannot run {graph.name!r} on {where}: {openvino_capture.first_line(error)}") from None
     medians = {name: float(np.median([sample.get(name, 0.0) for sample in samples])) for name in samples[0]}
     layers, _, _ = openvino_capture.parse_ir(path)
     return _shares(graph, {layer.name: i for i, layer in enumerate(layers)}, medians, runtime), str(openvino.get_version())
