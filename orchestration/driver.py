@@ -89,7 +89,7 @@ def run_sweep(
     check_uri(uri)
     with Ledger(folder, fresh=fresh) as ledger:
         definition = keep(folder, sweep)
-        studies = _Studies(folder, sweep.name, fresh)
+        studies = _Studies(folder, sweep.name)
         studies.reach(sweep)
         work = Work(sweep, ledger, studies.open, retry_failed=retry_failed)
         if not work.total:
@@ -97,7 +97,8 @@ def run_sweep(
         display = Display(work.total, work.skipped, work.open_trials, console)
         ui = f"mlflow ui --backend-store-uri {uri}" if "://" in uri and not uri.startswith("http") else f"open {uri}"
         if work.complete and (folder / "leaderboard.json").exists():
-            display.say(f"all {work.total} trials ran before; --fresh runs them again")
+            failed = f" ({work.failed} failed; retry --failed runs those again)" if work.failed else ""
+            display.say(f"all {work.total} trials ran before{failed}; --fresh runs them again")
         backend: Backend = LocalBackend(folder)
         if not local and not work.complete:
             needs_service = any(not in_worker(t.evaluator) for t in work.open_trials)
@@ -126,8 +127,8 @@ def run_sweep(
 class _Studies:
     """Opens the storage of studies when the first search needs it: Optuna takes half a second to import."""
 
-    def __init__(self, folder: Path, sweep: str, fresh: bool) -> None:
-        self._arguments = (folder, sweep, fresh)
+    def __init__(self, folder: Path, sweep: str) -> None:
+        self._arguments = (folder, sweep)
         self._studies: Any = None
 
     def reach(self, sweep: Sweep) -> None:
@@ -144,8 +145,7 @@ class _Studies:
         from orchestration.studies import Studies
 
         if self._studies is None:
-            folder, sweep, fresh = self._arguments
-            self._studies = Studies(folder, sweep, fresh=fresh)
+            self._studies = Studies(*self._arguments)
         return self._studies
 
 

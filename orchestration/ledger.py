@@ -38,7 +38,7 @@ TRIALS = "trials"
 LOCK = "ledger.lock"
 MEASUREMENTS = "measurements.sqlite"
 STATE = "tracking.json"
-BESIDE = (LEDGER, "studies.journal", MEASUREMENTS, TRIALS, STATE)
+BESIDE = (LEDGER, "studies.journal", "studies.id", MEASUREMENTS, TRIALS, STATE)
 """What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned, which runs tell it."""
 
 

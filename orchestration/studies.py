@@ -3,10 +3,9 @@ and when belongs to ``orchestration/search.py``."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
-import socket
+import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,25 +16,28 @@ import optuna
 from optuna.storages.journal import JournalFileBackend
 
 from envs.errors import InputError
+from orchestration.checkpoint import write_atomic
 from orchestration.definition.searches import Component, Parameter, SearchSpec
 from orchestration.frozen import canonical
 
 JOURNAL = "studies.journal"
+IDENTIFIER = "studies.id"
 
 
 class Studies:
     """The storage of a sweep's searches, opened by its driver alone and only if there is a search.
 
     Without a URL it is a journal in the sweep's directory; a URL (``postgresql://…``) is a database that a team shares, in
-    which every sweep directory has studies of its own.
+    which every sweep directory has studies of its own, known by an identifier that lies in it: so the sweep goes on from
+    another machine that has the directory, and a fresh run, which sets the identifier aside, leaves the old studies alone.
     """
 
-    def __init__(self, folder: Path, sweep: str, *, fresh: bool = False) -> None:
-        self._folder, self._sweep, self._fresh = folder, sweep, fresh
+    def __init__(self, folder: Path, sweep: str) -> None:
+        self._folder, self._sweep = folder, sweep
         self._storages: dict[str | None, Any] = {}
 
     def open(self, spec: SearchSpec, again: bool = False) -> optuna.Study:
-        """The study of a search, made if need be; ``again`` (and ``fresh``) begin it anew.
+        """The study of a search, made if need be; ``again`` begins it anew.
 
         Raises:
             InputError: if the storage cannot be opened.
@@ -44,16 +46,22 @@ class Studies:
         url = settings.storage
         name = f"{self._sweep}/{spec.stage}/{spec.label}/{spec.short}"
         if url is not None:
-            here = f"{socket.gethostname()}:{self._folder.resolve()}"
-            name += "@" + hashlib.sha256(here.encode()).hexdigest()[:8]
+            name += "@" + self._identifier()
         with self._refusals(spec):
             storage = self._storage(url)
-            if (again or self._fresh) and name in optuna.get_all_study_names(storage):
+            if again and name in optuna.get_all_study_names(storage):
                 optuna.delete_study(study_name=name, storage=storage)
             return optuna.create_study(
                 storage=storage, study_name=name, directions=["minimize"] * len(settings.objectives), load_if_exists=True,
                 sampler=optuna.samplers.RandomSampler(), pruner=optuna.pruners.NopPruner(),
             )  # fmt: skip
+
+    def _identifier(self) -> str:
+        """Of this directory in shared databases; made when first needed."""
+        path = self._folder / IDENTIFIER
+        if not path.exists():
+            write_atomic(path, uuid.uuid4().hex[:12].encode())
+        return path.read_text()
 
     def reach(self, spec: SearchSpec) -> None:
         """Open the storage of a search that begins later; InputError if that is in vain."""

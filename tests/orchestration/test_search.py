@@ -20,6 +20,7 @@ from orchestration.studies import JOURNAL, Studies
 from orchestration.work import Work
 from orchestration.worker import execute
 from tests.orchestration.results import problem
+from tests.orchestration.servers import postgres
 from tests.orchestration.sweeps_for_tests import small_sweep
 
 SWEEP = """
@@ -167,6 +168,21 @@ def test_on_ray_and_tracked_the_search_is_the_same(tmp_path, undisturbed, ray_se
     pruned = client.search_runs([experiment.experiment_id], "tags.status = 'pruned'")
     assert {r.data.tags["trial"] for r in pruned} == {r.trial for r in results(folder) if r.status == "pruned"}
     assert done.finished == len(contents(folder)) == len(client.search_runs([experiment.experiment_id], "tags.trial LIKE '%'"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_in_a_teams_database_the_search_is_the_same_and_a_fresh_run_leaves_the_old_one(tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setattr(finish, "_write_plots", lambda *_: [])
+    monkeypatch.setattr(finish, "PLACEMENTS_UP_TO", 0)
+    expected, _ = undisturbed
+    with postgres() as server:
+        text = SWEEP.replace("      configurations: 20\n", f"      configurations: 20\n      storage: {server.uri}\n")
+        for fresh in (False, True):
+            done = run_sweep(small_sweep(tmp_path, text), local=True, fresh=fresh, output=tmp_path / "out", console=Console(quiet=True))
+            (search,) = json.loads((done.folder / "searches.json").read_text())
+            assert search["configurations"] == json.loads(json.dumps(record(expected)[0]["configurations"]))
+        assert len(optuna.get_all_study_names(server.uri)) == 2
 
 
 ONE = """
