@@ -75,6 +75,8 @@ class Search:
         """Every trial of every configuration so far, by content hash."""
         self.records: list[tuple[Trial, TrialResult]] = []
         """Pruned trials that the ledger still has to learn of."""
+        self.record: Callable[[Search], None] = lambda search: None
+        """Lets the ledger learn of them; called before the study does, for of a batch that the study knows as decided nobody asks again."""
         self._out: set[str] = set()
         self._batch: list[Configuration] = []
         self._rung = 0
@@ -253,6 +255,7 @@ class Search:
             if c.state in (TrialState.PRUNED, TrialState.FAIL):
                 self._stop(c)
         if last or not self._running():
+            self.record(self)
             self._tell()
         self._rung += 1
 

@@ -294,6 +294,7 @@ class Work:
         if self._retry and has_failures(study):
             study = self._open_study(spec, True)
         search = self.searches[spec.content_hash] = Search(spec, study, self._known, self._lower_bounds(spec))
+        search.record = self._record_pruned
         self._skip(search)
         self._pull(search)
 
@@ -324,6 +325,12 @@ class Work:
             waiting.append(search.spec.content_hash)
             if len(waiting) == 1:  # else another search has it run, and this one asks again when it is back
                 self._ready.push(job)
+        self._record_pruned(search)
+        if decided != search.decided:
+            self._read.clear()  # nobody asks for the records of that batch again
+            self._skip(search)
+
+    def _record_pruned(self, search: Search) -> None:
         records, search.records = search.records, []
         if records:
             self._ledger.append([(r.trial, r.status, False, line(t, r)) for t, r in records])
@@ -332,9 +339,6 @@ class Work:
             self._seen.add(trial.content_hash)
             ended = Ended.of(trial, result)
             self.closed.append(Closed(trial, "pruned", ended.best, ended.evaluations, ended.seconds))
-        if decided != search.decided:
-            self._read.clear()  # nobody asks for the records of that batch again
-            self._skip(search)
 
     def _skip(self, search: Search) -> None:
         """Count the trials of decided configurations that an earlier run has ended."""

@@ -144,6 +144,30 @@ def test_a_killed_search_goes_on_as_if_nothing_had_been(tmp_path, undisturbed, m
     assert record(work) == record(expected) and contents(tmp_path) == contents(folder)
 
 
+def test_of_a_batch_that_is_pruned_whole_no_record_is_lost(tmp_path, monkeypatch):
+    """Killed right after the study learned that the batch is decided."""
+    text = SWEEP.replace("on: [a, b]", "on: a")
+    monkeypatch.setattr(optuna.pruners.MedianPruner, "prune", lambda self, study, trial: trial.number >= 4)
+    whole = drive(tmp_path / "whole", text)
+    tell, told = optuna.Study.tell, itertools.count(1)
+
+    def dies(self, *args, **kwargs):
+        tell(self, *args, **kwargs)
+        if next(told) % 4 == 0:
+            raise Killed
+
+    monkeypatch.setattr(optuna.Study, "tell", dies)
+    kills = 0
+    while True:
+        try:
+            work = drive(tmp_path / "killed", text)
+            break
+        except Killed:
+            kills += 1
+    assert kills >= 3 and record(work) == record(whole)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
 def test_the_number_of_workers_does_not_matter(tmp_path, undisturbed):
     expected, folder = undisturbed
     work = drive(tmp_path, at_once=5)
