@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +14,19 @@ from orchestration.cache import Rows, join
 
 
 class ServiceError(Exception):
-    """A request that cannot be served because of what it asks; the message says why."""
+    """A request that cannot be served because of what it asks; the message says why. No fault of a host."""
 
 
 class Unserved(ServiceError):
     """A request that no host serves now; another time it may be served."""
 
+    @staticmethod
+    def by_anyone(key: str, known: Iterable[str]) -> Unserved:
+        """No host serves ``key``, but these are served."""
+        return Unserved(f"no host serves {key!r}; served are: {', '.join(known) or 'none'}")
 
-class EvaluatorFault(Exception):
+
+class EvaluatorFault(ServiceError):
     """What the evaluator raised over a request, as a traceback: the fault of the problem or the evaluator, not of the host."""
 
 

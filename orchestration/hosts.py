@@ -63,25 +63,6 @@ def on_node(node: str) -> Any:
     return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why there is no answer; not a fault of the host."""
-
-    text: str
-    kind: str = "request"
-    """``request``: what is asked cannot be measured; ``unserved``: no host serves it now; ``error``: the evaluator raised."""
-
-    def error(self) -> Exception:
-        """For the service."""
-        return {"request": ServiceError, "unserved": Unserved, "error": EvaluatorFault}[self.kind](self.text)
-
-    @staticmethod
-    def of(error: Exception) -> Refusal:
-        """From the service."""
-        kind = "error" if isinstance(error, EvaluatorFault) else "unserved" if isinstance(error, Unserved) else "request"
-        return Refusal(str(error), kind)
-
-
 class SimulatorActor:
     """A process that simulates, or, given leases, measures for real."""
 
@@ -106,8 +87,8 @@ class SimulatorActor:
 
     def measure(
         self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool, token: int | None = None
-    ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float, int] | Refusal | None:
-        """Rows, start, finish, seconds, process; None for an unknown problem.
+    ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float, int] | ServiceError | None:
+        """Rows, start, finish, seconds, process; why not, if that is no fault of this process; None for an unknown problem.
 
         A lease's ``token`` must not be older than the newest seen: what comes late from a lease that has ended is not measured,
         because somebody else has the hardware.
@@ -134,11 +115,11 @@ class SimulatorActor:
                 self.evaluators[evaluator] = build_evaluator(EvaluatorSpec.from_json(json.loads(evaluator)))
             m = self.evaluators[evaluator].evaluate(problem, placements, seed, first=first, trace=trace)
         except InputError as error:
-            return Refusal(str(error))
+            return ServiceError(str(error))
         except (InfrastructureError, MemoryError, OSError):  # the host's fault: another one may do better
             raise
         except Exception:
-            return Refusal(traceback.format_exc(), "error")
+            return EvaluatorFault(traceback.format_exc())
         return Rows.of(m), m.start, m.finish, time.perf_counter() - begin, os.getpid()
 
 
@@ -185,8 +166,8 @@ class SimulatorHost:
             self._sent.discard(ask.problem_hash)
         if reply is None:
             raise ServiceError(f"problem {ask.problem_hash[:12]} could not be sent to {self.name}")
-        if isinstance(reply, Refusal):
-            raise reply.error()
+        if isinstance(reply, ServiceError):
+            raise reply
         rows, start, finish, seconds, self.pid = reply
         return Answer(rows, start, finish, measuring_seconds=seconds)
 
@@ -248,11 +229,7 @@ def unserved(keys: Iterable[str]) -> str | None:
     """A sentence about the first key that nothing in the cluster serves; None if all are served."""
     known = list(dict.fromkeys([*SIMULATORS, *offered()]))
     missing = next((key for key in keys if key not in known), None)
-    return None if missing is None else _nobody(missing, known)
-
-
-def _nobody(key: str, known: Iterable[str]) -> str:
-    return f"no host serves {key!r}; served are: {', '.join(known)}"
+    return None if missing is None else str(Unserved.by_anyone(missing, known))
 
 
 class ServiceActor:
@@ -274,7 +251,7 @@ class ServiceActor:
         if problem.content_hash not in self.problems:
             self.problems[problem.content_hash] = ray.put(problem)
 
-    async def evaluate(self, ask: Ask) -> Answer | Refusal | None:
+    async def evaluate(self, ask: Ask) -> Answer | ServiceError | None:
         """The answer, or why there is none; None if the problem must be registered first."""
         if ask.problem_hash not in self.problems:
             return None
@@ -282,13 +259,13 @@ class ServiceActor:
             if ask.key not in self.service.pools:
                 self._add_simulators(ask.key)
         elif not self._look_for_hosts(ask.key):
-            return Refusal(_nobody(ask.key, dict.fromkeys([*sorted(self.service.pools), *offered()])), "unserved")
+            return Unserved.by_anyone(ask.key, dict.fromkeys([*sorted(self.service.pools), *offered()]))
         if ask.reference is not None:
             ask = replace(ask, reference=ask.reference[0], placements=await ask.reference[0])
         try:
             return await self.service.evaluate(ask)
-        except (ServiceError, EvaluatorFault) as error:
-            return Refusal.of(error)
+        except ServiceError as error:
+            return error.with_traceback(None)
 
     def _look_for_hosts(self, key: str) -> bool:
         """Take in hosts of nodes that have come since the last look; whether the key is served."""
@@ -321,9 +298,8 @@ def start_service(simulators: int, folder: Path | None = None, node: str | None 
     return actor(ServiceActor, max_restarts=-1, max_concurrency=10_000, **where).remote(simulators, folder)
 
 
-def _raised(refusal: Refusal) -> Exception:
-    """For the trial."""
-    return {"request": InputError, "unserved": InfrastructureError, "error": EvaluationError}[refusal.kind](refusal.text)
+RAISED = {ServiceError: InputError, Unserved: InfrastructureError, EvaluatorFault: EvaluationError}
+"""What the service refuses, as the trial sees it."""
 
 
 @dataclass(frozen=True)
@@ -373,8 +349,8 @@ class ServiceClient:
                     reply = Answer(failure(len(sent[i].ask.placements) or len(sent[i].request.placements)))
                 if reply is None:
                     self._service.register.remote(sent[i].request.problem)
-                elif isinstance(reply, Refusal):
-                    raise _raised(reply)
+                elif isinstance(reply, ServiceError):
+                    raise RAISED[type(reply)](str(reply))
                 else:
                     answers[i] = reply
             if silent:

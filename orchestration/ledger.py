@@ -31,14 +31,16 @@ from typing import IO, Any
 from envs.errors import InputError
 from orchestration.checkpoint import safe_name
 from orchestration.records import TrialResult
+from orchestration.store import STORE
 from orchestration.trial import Trial
 
 LEDGER = "ledger.jsonl"
 TRIALS = "trials"
 LOCK = "ledger.lock"
-MEASUREMENTS = "measurements.sqlite"
+JOURNAL = "studies.journal"
+STUDIES_ID = "studies.id"
 STATE = "tracking.json"
-BESIDE = (LEDGER, "studies.journal", "studies.id", MEASUREMENTS, TRIALS, STATE)
+BESIDE = (LEDGER, JOURNAL, STUDIES_ID, STORE, TRIALS, STATE)
 """What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned, which runs tell it."""
 
 
@@ -162,7 +164,7 @@ class Ledger:
     def _set_aside(self) -> None:
         """Start anew; what earlier runs left stays beside the new under the next free number."""
         number = next(n for n in itertools.count(1) if not any(_numbered(self.folder / name, n).exists() for name in BESIDE))
-        log = _gather(self.folder / MEASUREMENTS)
+        log = _gather(self.folder / STORE)
         for path in (*(self.folder / name for name in BESIDE), *log):
             if path.exists():
                 path.rename(_numbered(path, number))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.measurement import Evaluator, Measurements, Outcome
+from envs.measurement import Evaluator, Measurements
 from envs.problem import Problem
 from orchestration.cache import Rows, join
 from orchestration.evaluators import build_evaluator, machine_of, measurements, remembered
@@ -60,7 +60,7 @@ class LocalHost:
         return rows
 
     def _keep(self, problem: Problem, placements: np.ndarray, rows: Rows) -> None:
-        if self._store is not None and (rows.outcome != Outcome.INFRASTRUCTURE).any():
+        if self._store is not None:
             self._store.write(self._context(problem), placements, rows)
 
     def _context(self, problem: Problem) -> tuple[str, ...]:

@@ -59,10 +59,14 @@ class Search:
         study: the kept study, as `orchestration.studies.Studies` opens it.
         known: what is known of trials, in this run or from the ledger.
         bounds: lower bound of every problem's objective, by content hash of its description.
+        record: lets the ledger learn of the pruned trials in ``records``.
     """
 
-    def __init__(self, spec: SearchSpec, study: optuna.Study, known: Known, bounds: Mapping[str, float]) -> None:
+    def __init__(
+        self, spec: SearchSpec, study: optuna.Study, known: Known, bounds: Mapping[str, float], record: Callable[[Search], None]
+    ) -> None:
         self.spec, self.study, self._known, self._bounds = spec, study, known, bounds
+        self._record = record
         settings = spec.settings
         self.rungs = settings.reports if settings.asks_pruner else 1
         learns = settings.sampler.name not in ("random", "grid") or settings.pruner.name != "none"
@@ -75,8 +79,6 @@ class Search:
         """Every trial of every configuration so far, by content hash."""
         self.records: list[tuple[Trial, TrialResult]] = []
         """Pruned trials that the ledger still has to learn of."""
-        self.record: Callable[[Search], None] = lambda search: None
-        """Lets the ledger learn of them; called before the study does, for of a batch that the study knows as decided nobody asks again."""
         self._out: set[str] = set()
         self._batch: list[Configuration] = []
         self._rung = 0
@@ -255,7 +257,7 @@ class Search:
             if c.state in (TrialState.PRUNED, TrialState.FAIL):
                 self._stop(c)
         if last or not self._running():
-            self.record(self)
+            self._record(self)  # first: of a batch that the study knows as decided nobody asks again
             self._tell()
         self._rung += 1
 

@@ -22,7 +22,6 @@ from envs.measurement import Outcome
 from orchestration.answers import (
     Answer,
     Ask,
-    EvaluatorFault,
     Job,
     ServiceError,
     Unserved,
@@ -62,7 +61,7 @@ class Host(Protocol):
         ...
 
     async def measure(self, job: Job, placements: np.ndarray, reference: Any, token: int) -> Answer:
-        """Measure ``placements``; any exception is a fault of the host, except `ServiceError` and `EvaluatorFault`."""
+        """Measure ``placements``; any exception is a fault of the host, except `ServiceError`."""
         ...
 
     async def restart(self) -> None:
@@ -198,8 +197,7 @@ class RewardService:
         """
         pool = self.pools.get(ask.key)
         if pool is None:
-            known = ", ".join(sorted(self.pools)) or "none"
-            raise Unserved(f"no host serves {ask.key!r}; served are: {known}")
+            raise Unserved.by_anyone(ask.key, sorted(self.pools))
         if all(seat.quarantined for seat in pool.seats):
             last = next((seat.last_fault for seat in pool.seats if seat.last_fault), "unknown")
             raise Unserved(
@@ -331,13 +329,12 @@ class RewardService:
     @staticmethod
     def _batch(pool: Pool) -> list[Job]:
         """The next job and those behind it that can share its batch."""
-        job = pool.queue.pop()
+        job, most = pool.queue.pop(), pool.lease_rows or SPLIT_ROWS
         jobs, rows = [], 0
         while job is not None:
             jobs.append(job)
             rows += len(job.placements)
             following = pool.queue.peek()
-            most = pool.lease_rows or SPLIT_ROWS
             if following is None or following.kind != job.kind or rows + len(following.placements) > most:
                 break
             job = pool.queue.pop()
@@ -356,7 +353,7 @@ class RewardService:
                 granted = time.monotonic()
             limit = None if host.lease_seconds is None else head.ask.limit or host.lease_seconds
             answer = await asyncio.wait_for(host.measure(head, placements, head.reference if alone else None, token), limit)
-        except (ServiceError, EvaluatorFault) as error:
+        except ServiceError as error:
             self._refuse(pool, jobs, error)
         except Exception as error:  # whatever went wrong went wrong with the host: its work goes elsewhere
             seat.last_fault = repr(error)[:500]
@@ -373,7 +370,7 @@ class RewardService:
             self._pump(pool)
 
     @staticmethod
-    def _refuse(pool: Pool, jobs: list[Job], error: ServiceError | EvaluatorFault) -> None:
+    def _refuse(pool: Pool, jobs: list[Job], error: ServiceError) -> None:
         """An error that is the requests' own; of several in one batch each is tried by itself, as only one may be to blame."""
         for job in reversed(jobs):
             if len(jobs) > 1:

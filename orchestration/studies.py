@@ -19,9 +19,7 @@ from envs.errors import InputError
 from orchestration.checkpoint import write_atomic
 from orchestration.definition.searches import Component, Parameter, SearchSpec
 from orchestration.frozen import canonical
-
-JOURNAL = "studies.journal"
-IDENTIFIER = "studies.id"
+from orchestration.ledger import JOURNAL, STUDIES_ID
 
 
 class Studies:
@@ -58,7 +56,7 @@ class Studies:
 
     def _identifier(self) -> str:
         """Of this directory in shared databases; made when first needed."""
-        path = self._folder / IDENTIFIER
+        path = self._folder / STUDIES_ID
         if not path.exists():
             write_atomic(path, uuid.uuid4().hex[:12].encode())
         return path.read_text()

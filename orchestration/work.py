@@ -293,8 +293,7 @@ class Work:
         study = self._open_study(spec, False)
         if self._retry and has_failures(study):
             study = self._open_study(spec, True)
-        search = self.searches[spec.content_hash] = Search(spec, study, self._known, self._lower_bounds(spec))
-        search.record = self._record_pruned
+        search = self.searches[spec.content_hash] = Search(spec, study, self._known, self._lower_bounds(spec), self._record_pruned)
         self._skip(search)
         self._pull(search)
 

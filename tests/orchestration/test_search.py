@@ -13,10 +13,10 @@ from orchestration import runner, worker
 from orchestration import search as search_module
 from orchestration.driver import run_sweep
 from orchestration.evaluators import InfrastructureError
-from orchestration.ledger import Ledger, entries, results
+from orchestration.ledger import JOURNAL, Ledger, entries, results
 from orchestration.report import finish
 from orchestration.search import mean_until
-from orchestration.studies import JOURNAL, Studies
+from orchestration.studies import Studies
 from orchestration.work import Work
 from orchestration.worker import execute
 from tests.orchestration.results import problem

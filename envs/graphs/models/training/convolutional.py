@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from envs.graphs.models.training.rows import with_ends
+
 VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 """Widths of configuration D; 0 is a pooling."""
 
@@ -64,10 +66,7 @@ class WaveNet(nn.Module):
         self.head = nn.Sequential(nn.ReLU(), nn.Conv1d(skipped, skipped, 1), nn.ReLU(), nn.Conv1d(skipped, 256, 1))
 
     def layers(self) -> list[list[nn.Module]]:
-        rows: list[list[nn.Module]] = [[block] for block in self.blocks]
-        rows[0].insert(0, self.embedding)
-        rows[-1].append(self.head)
-        return rows
+        return with_ends([[block] for block in self.blocks], self.embedding, self.head)
 
     def forward(self, samples: Tensor, targets: Tensor) -> Tensor:
         x = self.embedding(samples).transpose(1, 2)
@@ -197,10 +196,7 @@ class AmoebaNet(nn.Module):
         self.classifier = nn.Linear(last, classes)
 
     def layers(self) -> list[list[nn.Module]]:
-        rows: list[list[nn.Module]] = [[cell] for cell in self.cells]
-        rows[0].insert(0, self.stem)
-        rows[-1].append(self.classifier)
-        return rows
+        return with_ends([[cell] for cell in self.cells], self.stem, self.classifier)
 
     def forward(self, x: Tensor, classes: Tensor) -> Tensor:
         before = last = self.stem(x)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from envs.graphs.models.training.rows import with_ends
+
 
 class Recurrence(nn.Module):
     """One LSTM layer, unrolled: T inputs float32[N, size] to T outputs and the last state.
@@ -59,7 +61,7 @@ class Rnnlm(nn.Module):
         self.projection = Projection(hidden, vocabulary)
 
     def layers(self) -> list[list[nn.Module]]:
-        return _with_ends([[layer] for layer in self.recurrent], self.embedding, self.projection)
+        return with_ends([[layer] for layer in self.recurrent], self.embedding, self.projection)
 
     def forward(self, words: Tensor, targets: Tensor) -> Tensor:
         steps = list(self.embedding(words).unbind(1))
@@ -105,7 +107,7 @@ class Gnmt(nn.Module):
         for row, cell in zip(rows, self.decoder, strict=True):
             row.append(cell)
         rows[0] += [self.target, self.keys, self.attention]
-        return _with_ends(rows, self.source, self.projection)
+        return with_ends(rows, self.source, self.projection)
 
     def forward(self, words: Tensor, given: Tensor, targets: Tensor) -> Tensor:
         steps = list(self.source(words).unbind(1))
@@ -141,7 +143,7 @@ class SequenceToSequence(nn.Module):
     def layers(self) -> list[list[nn.Module]]:
         rows: list[list[nn.Module]] = [list(pair) for pair in zip(self.encoder, self.decoder, strict=True)]
         rows[0].append(self.target)
-        return _with_ends(rows, self.source, self.projection)
+        return with_ends(rows, self.source, self.projection)
 
     def forward(self, words: Tensor, given: Tensor, targets: Tensor) -> Tensor:
         steps, states = list(self.source(words).unbind(1)), []
@@ -153,10 +155,3 @@ class SequenceToSequence(nn.Module):
             steps = layer(steps, state)[0]
         loss: Tensor = self.projection(steps, targets)
         return loss
-
-
-def _with_ends(rows: list[list[nn.Module]], first: nn.Module, last: nn.Module) -> list[list[nn.Module]]:
-    """Layers with the embedding on the first and the projection on the last."""
-    rows[0].insert(0, first)
-    rows[-1].append(last)
-    return rows

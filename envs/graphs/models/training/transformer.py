@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from envs.graphs.models.training.rows import with_ends
+
 
 class Transformer(nn.Module):
     """Source, target and next target words int64[N, T] to a mean cross entropy; ``depth`` encoder and ``depth`` decoder layers."""
@@ -22,10 +24,7 @@ class Transformer(nn.Module):
         self.output = nn.Linear(hidden, vocabulary)
 
     def layers(self) -> list[list[nn.Module]]:
-        rows: list[list[nn.Module]] = [[layer] for layer in (*self.encoder, *self.decoder)]
-        rows[0].insert(0, self.embedding)
-        rows[-1].append(self.output)
-        return rows
+        return with_ends([[layer] for layer in (*self.encoder, *self.decoder)], self.embedding, self.output)
 
     def forward(self, words: Tensor, given: Tensor, targets: Tensor) -> Tensor:
         x, y = self.embedding(words), self.embedding(given)
@@ -93,10 +92,7 @@ class TransformerXl(nn.Module):
         self.output = nn.Linear(hidden, vocabulary)
 
     def layers(self) -> list[list[nn.Module]]:
-        rows: list[list[nn.Module]] = [[layer] for layer in self.blocks]
-        rows[0].insert(0, self.embedding)
-        rows[-1].append(self.output)
-        return rows
+        return with_ends([[layer] for layer in self.blocks], self.embedding, self.output)
 
     def forward(self, words: Tensor, targets: Tensor) -> Tensor:
         length = words.shape[1] // self.segments
