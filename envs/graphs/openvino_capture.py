@@ -12,6 +12,7 @@ Structure is exactly that of the IR file; shapes come from the same model with i
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -95,6 +96,18 @@ def import_openvino() -> Any:
     return openvino
 
 
+def convert(source: Any, **options: Any) -> Any:
+    """``openvino.convert_model``, logging restored: when it fails, it would leave this process logging nothing but errors."""
+    openvino = import_openvino()
+    root = logging.getLogger()
+    level, filters = root.level, list(root.filters)
+    try:
+        return openvino.convert_model(source, **options)
+    finally:
+        root.setLevel(level)
+        root.filters = filters
+
+
 def read_model(path: Path) -> Any:
     """The ``openvino.Model`` of an IR file; InputError in one line if OpenVINO cannot read it."""
     openvino = import_openvino()
@@ -111,7 +124,6 @@ def convert_onnx(path: Path) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
-    openvino = import_openvino()
     try:
         graph = onnx.load(path, load_external_data=False).graph
     except (DecodeError, ValueError) as error:
@@ -119,7 +131,7 @@ def convert_onnx(path: Path) -> Any:
     if not graph.node:
         raise InputError(f"{path} is not an ONNX model: its graph has no nodes; export the model again")
     try:
-        return openvino.convert_model(path)
+        return convert(path)
     except Exception as error:  # the frontends raise several unrelated types, some private
         raise InputError(f"OpenVINO cannot convert {path}: {first_line(error)}") from None
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from envs.errors import InputError, nearest
-from envs.graphs.openvino_capture import first_line, import_openvino
+from envs.graphs.openvino_capture import convert, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -106,7 +106,7 @@ def convert_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tenso
             warnings.simplefilter("ignore", category=torch.jit.TracerWarning)
             warnings.simplefilter("ignore", category=DeprecationWarning)  # OpenVINO traces with torch.jit
             module(*example)  # first by itself: an error in the module reads better than one in its trace
-            return import_openvino().convert_model(module, example_input=example[0] if len(example) == 1 else example)
+            return convert(module, example_input=example[0] if len(example) == 1 else example)
     except Exception as error:  # whatever the user's module raises
         raise InputError(f"torch module {type(module).__name__} cannot be captured: {first_line(error)}") from None
     finally:

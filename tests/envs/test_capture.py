@@ -1,4 +1,5 @@
 import json
+import logging
 import subprocess
 import sys
 
@@ -349,3 +350,17 @@ def test_capture_does_not_depend_on_the_cache(models):
     for name in COUNTS:
         graph = models[name]
         assert capture(name, cache=False).content_hash == graph.content_hash
+
+
+def test_a_model_that_cannot_be_converted_leaves_logging_as_it_was():
+    import torch
+
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.eigvals(x).real
+
+    root = logging.getLogger()
+    before = root.level, list(root.filters)
+    with pytest.raises(InputError, match="Odd cannot be captured"):
+        capture(Odd(), example_inputs=torch.eye(3))
+    assert (root.level, root.filters) == before
