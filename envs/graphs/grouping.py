@@ -57,23 +57,50 @@ def _merge(graph: ComputationGraph, groups: int) -> tuple[np.ndarray, np.ndarray
     return _contract(graph.edges, graph.edge_bytes, graph.flops, kinds, groups)
 
 
-def merge_operators(chosen: np.ndarray, edges: np.ndarray, work: np.ndarray, kinds: np.ndarray, groups: int) -> np.ndarray:
-    """The operator that heads the group of each of V operators, int64[V], by the rule of `group_operators` on the subgraph of ``chosen``.
+def merge_operators(
+    chosen: np.ndarray, edges: np.ndarray, edge_bytes: np.ndarray, work: np.ndarray, kinds: np.ndarray, groups: int
+) -> np.ndarray:
+    """The operator that heads the group of each of V operators, int64[V]: balanced groups of neighbours.
+
+    The cheapest group joins the neighbour that it exchanges most bytes with, in either direction, again and again, until ``groups``
+    are left. Neighbours with which it would cost more than twice the mean are passed over as long as there are others, then the cheapest
+    is taken. Unlike `group_operators` it also merges operators with several predecessors, as unrolled recurrent networks have them:
+    contracted, such groups may form cycles, which groups that only share a device are free to do.
 
     Args:
         chosen: operators that may be merged, bool[V]; the others head themselves.
         edges: [E, 2].
+        edge_bytes: float64[E].
         work: FLOPs, float64[V].
         kinds: operators of different kinds stay apart, int[V].
-        groups: how many are to be left of the chosen ones.
+        groups: how many are to be left of the chosen ones; more remain where neighbours are of other kinds.
     """
-    at = np.flatnonzero(chosen)
-    index = np.full(len(chosen), -1)
-    index[at] = np.arange(len(at))
-    inner = index[edges[chosen[edges].all(axis=1)]]
-    owner, _, _ = _contract(inner, np.zeros(len(inner)), work[at], kinds[at].tolist(), groups)
-    heads = np.arange(len(chosen))
-    heads[at] = at[owner]
+    near: list[dict[int, float]] = [{} for _ in range(len(chosen))]
+    inner = chosen[edges].all(axis=1) & (kinds[edges[:, 0]] == kinds[edges[:, 1]])
+    for (u, v), size in zip(edges[inner].tolist(), edge_bytes[inner].tolist(), strict=True):
+        near[u][v] = near[v][u] = near[u].get(v, 0.0) + size
+    cost, heads = work.astype(np.float64).tolist(), np.arange(len(chosen))
+    members = np.flatnonzero(chosen).tolist()
+    most, alive = 2.0 * work[chosen].sum() / groups, len(members)
+    heap = [(cost[v], v) for v in members]
+    heapq.heapify(heap)
+    while heap and alive > groups:
+        known, v = heapq.heappop(heap)
+        if heads[v] != v or known != cost[v] or not near[v]:
+            continue  # merged already, grown since (then it stands in the heap once more), or without neighbours
+        room = [u for u in near[v] if cost[u] + cost[v] <= most]
+        u = max(room, key=lambda u: (near[v][u], -u)) if room else min(near[v], key=lambda u: (cost[u], u))
+        for w, size in near[v].items():
+            del near[w][v]
+            if w != u:
+                near[u][w] = near[w][u] = near[u].get(w, 0.0) + size
+        near[v] = {}
+        heads[v] = u
+        cost[u] += cost[v]
+        alive -= 1
+        heapq.heappush(heap, (cost[u], u))
+    while not np.array_equal(heads, heads[heads]):
+        heads = heads[heads]
     return heads
 
 

@@ -254,7 +254,7 @@ class _Nodes:
         flops = np.array([_flops(n) for n in nodes])
         sets, layer = self._groups() if colocate else [], self._layers(edges)
         if groups:
-            sets += self._merged(groups, edges, flops, layer, sets)
+            sets += self._merged(groups, edges, carried, flops, layer, sets)
         return ComputationGraph(
             names=tuple(self.label[n][0] if n in self.label else n.name for n in nodes),
             op_types=types,
@@ -311,10 +311,12 @@ class _Nodes:
         found = ((i, self._readers(n)) for n, i in self.index.items() if self.label.get(n, ("", ""))[1] == "Constant")
         return [{i, *readers} for i, readers in found if len(readers) == 1]
 
-    def _merged(self, groups: int, edges: np.ndarray, flops: np.ndarray, layer: np.ndarray, weights: list[set[int]]) -> list[set[int]]:
+    def _merged(
+        self, groups: int, edges: np.ndarray, carried: np.ndarray, flops: np.ndarray, layer: np.ndarray, weights: list[set[int]]
+    ) -> list[set[int]]:
         """Groups of forward operations of one layer, each with its gradients, and the weights that only one group reads."""
         forward = np.array([n.op == "call_function" and FORWARD in n.meta for n in self.index])
-        owner = merge_operators(forward, edges, flops, layer, groups)
+        owner = merge_operators(forward, edges, carried, flops, layer, groups)
         sets: dict[int, set[int]] = {}
         for v in np.flatnonzero(forward).tolist():
             sets.setdefault(int(owner[v]), set()).add(v)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.nn import functional
 
 from envs.errors import InputError
+from methods.common.attentive_decoder import AttentiveDecoder
 from methods.common.decisions import Decisions, decide
-
-BLOCK = 32
-"""Decoding steps whose activations are kept at a time; the others are computed again in the backward pass."""
 
 
 class Seq2Seq(nn.Module):
@@ -59,29 +57,40 @@ class Seq2Seq(nn.Module):
             outputs.append(out)
         return outputs, (h, c)
 
-    def attend(self, h: Tensor, states: Tensor, keys: Tensor) -> Tensor:
-        """The context [B, hidden]: ``states`` [B, s, hidden] weighed by softmax of v·tanh(W h + ``keys``)."""
-        energy = self.energy(torch.tanh(self.query(h)[:, None, :] + keys)).squeeze(2)
-        return torch.bmm(torch.softmax(energy, dim=1)[:, None, :], states.expand(len(h), -1, -1)).squeeze(1)
+    def _weights(self) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """What each decision before adds to the gates [D + 1, 4 hidden], and the weights that `AttentiveDecoder` takes."""
+        own, context = self.cell.weight_ih.split(self.cell.hidden_size, dim=1)
+        gates = self.devices.weight @ own.t() + self.cell.bias_ih + self.cell.bias_hh
+        return gates, (torch.cat((context, self.cell.weight_hh), dim=1), self.query.weight, self.energy.weight[0])
 
-    def _steps(
-        self, states: Tensor, keys: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, actions: Tensor | None,
-        noise: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-        """Some consecutive decisions: actions, log π, entropies [B, T], and the decoder's state after them."""
+    def _decide(self, h: Tensor, context: Tensor, allowed: Tensor, actions: Tensor | None, noise: Tensor | None) -> Decisions:
+        """Decisions from the decoder's states and contexts, [B, T, hidden]."""
+        logits = self.output(torch.cat((h, context), dim=2)) / self.temperature
+        if self.tanh_constant:
+            logits = self.tanh_constant * torch.tanh(logits)
+        return decide(logits, allowed, actions, noise)
+
+    def _draw(
+        self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, noise: Tensor | None
+    ) -> tuple[Decisions, Tensor, Tensor]:
+        """Decisions on a segment, one after another, and the decoder's state after them."""
+        keys, (gates, weights) = self.key(states), self._weights()
         made: list[Decisions] = []
         for t in range(allowed.shape[1]):
-            context = self.attend(h, states, keys)
-            h, c = self.cell(torch.cat((self.devices(before), context), dim=1), (h, c))
-            logits = self.output(torch.cat((h, context), dim=1)) / self.temperature
-            if self.tanh_constant:
-                logits = self.tanh_constant * torch.tanh(logits)
-            at = slice(t, t + 1)
-            given = None if actions is None else actions[:, at]
-            made.append(decide(logits[:, None, :], allowed[:, at], given, None if noise is None else noise[:, at]))
-            before = made[-1].actions[:, 0]
-        joined = Decisions(*(torch.cat(parts, dim=1) for parts in zip(*made, strict=True)))
-        return (*joined, h, c)
+            hs, contexts, c = AttentiveDecoder.apply(gates[before][:, None], states, keys, h, c, *weights)
+            drawn = None if noise is None else noise[:, t : t + 1]
+            made.append(self._decide(hs, contexts, allowed[:, t : t + 1], None, drawn))
+            h, before = hs[:, 0], made[-1].actions[:, 0]
+        return Decisions(*(torch.cat(parts, dim=1) for parts in zip(*made, strict=True))), h, c
+
+    def _score(
+        self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, actions: Tensor
+    ) -> tuple[Decisions, Tensor, Tensor]:
+        """Known decisions on a segment, and the decoder's state after them."""
+        gates, weights = self._weights()
+        given = functional.embedding(torch.cat((before[:, None], actions[:, :-1]), dim=1), gates)
+        hs, contexts, c = AttentiveDecoder.apply(given, states, self.key(states), h, c, *weights)
+        return self._decide(hs, contexts, allowed, actions, None), hs[:, -1], c
 
     def forward(self, x: Tensor, allowed: Tensor, actions: Tensor | None = None, noise: Tensor | None = None) -> Decisions:
         """Decide the devices of all positions, or score given ones.
@@ -99,18 +108,12 @@ class Seq2Seq(nn.Module):
         parts: list[Decisions] = []
         at = 0
         for states in outputs:
-            keys = self.key(states)
-            for begin in range(0, states.shape[1], BLOCK):
-                rows = slice(at + begin, at + min(begin + BLOCK, states.shape[1]))
-                given = None if actions is None else actions[:, rows]
-                drawn = None if noise is None else noise[:, rows]
-                arguments = (states, keys, h, c, before, allowed[:, rows], given, drawn)
-                if torch.is_grad_enabled() and x.shape[1] > BLOCK:
-                    made = checkpoint(self._steps, *arguments, use_reentrant=False, preserve_rng_state=False)
-                else:
-                    made = self._steps(*arguments)
-                parts.append(Decisions(*made[:3]))
-                h, c = made[3:]
-                before = parts[-1].actions[:, -1]
-            at += states.shape[1]
+            rows = slice(at, at + states.shape[1])
+            if actions is None:
+                made, h, c = self._draw(states, h, c, before, allowed[:, rows], None if noise is None else noise[:, rows])
+            else:
+                made, h, c = self._score(states, h, c, before, allowed[:, rows], actions[:, rows])
+            parts.append(made)
+            before = made.actions[:, -1]
+            at = rows.stop
         return Decisions(*(torch.cat(p, dim=1) for p in zip(*parts, strict=True)))

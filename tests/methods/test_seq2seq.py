@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-import methods.common.seq2seq as module
 from envs.errors import InputError
+from methods.common.attentive_decoder import AttentiveDecoder
 from methods.common.seq2seq import Seq2Seq
 
 ALL = torch.ones(1, 1, 3, dtype=torch.bool)
@@ -32,7 +32,12 @@ def test_attention_is_that_of_bahdanau():
     for b in range(2):
         energy = torch.stack([p.energy.weight[0] @ torch.tanh(p.query.weight @ h[b] + p.key(states[0, j])) for j in range(4)])
         expected = (torch.softmax(energy, dim=0)[:, None] * states[0]).sum(dim=0)
-        torch.testing.assert_close(p.attend(h, states, p.key(states))[b], expected)
+        gates, weights = p._weights()
+        zeros = torch.zeros(2, 8)
+        found = AttentiveDecoder.apply(gates[[0, 3]][:, None], states, p.key(states), h, zeros, *weights)
+        torch.testing.assert_close(found[1][b, 0], expected)
+        state = p.cell(torch.cat((p.devices(torch.tensor([0, 3])), found[1][:, 0]), dim=1), (h, zeros))
+        torch.testing.assert_close((found[0][:, 0], found[2]), state)
 
 
 @pytest.mark.parametrize("segment", [0, 4])
@@ -90,16 +95,27 @@ def test_one_segment_is_the_whole_sequence():
     assert torch.equal(a.log_probs, b.log_probs)
 
 
-def test_computing_again_does_not_change_the_gradient(monkeypatch):
-    x, actions = torch.randn(1, 10, 5), torch.randint(0, 3, (2, 10), generator=torch.Generator().manual_seed(0))
-    gradients = []
-    for block in (32, 3):
-        monkeypatch.setattr(module, "BLOCK", block)
-        p = placer(5)
-        p(x, ALL.expand(1, 10, 3), actions).log_probs.sum().backward()
+@pytest.mark.parametrize("segment", [0, 4])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_gradient_of_scoring_is_that_of_drawing_the_same(segment, rows):
+    x = torch.randn(rows, 10, 5, generator=torch.Generator().manual_seed(2))
+    drawn, gradients = noise(2, 10), []
+    for scores in (False, True):
+        p = placer(segment, tanh_constant=2.0)
+        made = p(x, allowed(10), None, drawn)
+        made = p(x, allowed(10), made.actions) if scores else made
+        (made.log_probs * torch.arange(20.0).reshape(2, 10) + made.entropy).sum().backward()
         gradients.append([q.grad for q in p.parameters()])
     for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_decoder_s_gradient_is_that_of_differences(rows):
+    torch.manual_seed(0)
+    sizes = ((2, 4, 12), (rows, 5, 3), (rows, 5, 2), (2, 3), (2, 3), (12, 6), (2, 3), (2,))
+    arguments = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in sizes]
+    assert torch.autograd.gradcheck(AttentiveDecoder.apply, arguments)
 
 
 def test_the_tanh_constant_bounds_the_logits():

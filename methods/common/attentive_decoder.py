@@ -1,0 +1,93 @@
+"""An attentive LSTM decoder over decisions that are all known, with its gradient worked out by hand. What is decided does not belong here.
+
+Left to autograd, every step adds to the gradients of all weights, which costs several times the step itself. Here a step back only passes
+on what the step before needs; gradients of weights are one product each over all steps. tanh's are computed again, not kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class AttentiveDecoder(torch.autograd.Function):
+    """Hidden states and contexts of T steps: attention by the state before, then an LSTM step (Bahdanau et al. 2015).
+
+    ``apply(gates, states, keys, h, c, weights, w_query, v)`` gives h [B, T, H], contexts [B, T, H], and c [B, H] of the last
+    step, where
+
+    - ``gates`` [B, T, 4 H] is what decisions and biases add to the gates, in `torch.nn.LSTMCell`'s order;
+    - ``states`` and ``keys`` [1 or B, s, H and W] are what is attended to;
+    - ``h``, ``c`` [B, H] is the state before;
+    - ``weights`` [4 H, 2 H] are those of context and state side by side; ``w_query`` is [W, H] and ``v`` [W].
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, gates: Tensor, states: Tensor, keys: Tensor, h: Tensor, c: Tensor, weights: Tensor, w_query: Tensor, v: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        batch, steps, size = len(h), gates.shape[1], h.shape[1]
+        hidden, cells = h.new_empty(steps + 1, batch, size), h.new_empty(steps + 1, batch, size)
+        contexts, shares = h.new_empty(steps, batch, size), h.new_empty(steps, batch, states.shape[1])
+        active, squashed = h.new_empty(steps, batch, 4 * size), keys.new_empty(batch, *keys.shape[1:])
+        hidden[0], cells[0] = h, c
+        for t in range(steps):
+            torch.add(keys, (hidden[t] @ w_query.t())[:, None, :], out=squashed).tanh_()
+            shares[t] = torch.softmax(squashed @ v, dim=1)
+            contexts[t] = _mixed(shares[t], states)
+            raw = torch.addmm(gates[:, t], torch.cat((contexts[t], hidden[t]), dim=1), weights.t())
+            i, f, g, o = raw.chunk(4, dim=1)
+            torch.cat((i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()), dim=1, out=active[t])
+            i, f, g, o = active[t].chunk(4, dim=1)
+            torch.addcmul(f * cells[t], i, g, out=cells[t + 1])
+            torch.mul(o, cells[t + 1].tanh(), out=hidden[t + 1])
+        ctx.save_for_backward(states, keys, weights, w_query, v, hidden, cells, contexts, shares, active)
+        return hidden[1:].transpose(0, 1), contexts.transpose(0, 1), cells[-1].clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        states, keys, weights, w_query, v, hidden, cells, contexts, shares, active = ctx.saved_tensors
+        of_hidden, of_contexts, dc = gradients[0].transpose(0, 1), gradients[1].transpose(0, 1), gradients[2]
+        steps, batch, size = contexts.shape
+        dgates, dqueries = torch.empty_like(active), active.new_empty(steps, batch, len(v))
+        dmixed = torch.empty_like(contexts)
+        dkeys, dv = torch.zeros_like(keys), torch.zeros_like(v)
+        squashed = keys.new_empty(batch, *keys.shape[1:])
+        dh = torch.zeros_like(hidden[0])
+        for t in range(steps - 1, -1, -1):
+            dh = dh + of_hidden[t]
+            i, f, g, o = active[t].chunk(4, dim=1)
+            end = cells[t + 1].tanh()
+            dc = torch.addcmul(dc, dh * o, 1 - end * end)
+            parts = (dc * g * i * (1 - i), dc * cells[t] * f * (1 - f), dc * i * (1 - g * g), dh * end * o * (1 - o))
+            torch.cat(parts, dim=1, out=dgates[t])
+            dc = dc * f
+            into = dgates[t] @ weights
+            torch.add(into[:, :size], of_contexts[t], out=dmixed[t])
+            dshares = _compared(dmixed[t], states)
+            denergy = shares[t] * (dshares - (shares[t] * dshares).sum(dim=1, keepdim=True))
+            torch.add(keys, (hidden[t] @ w_query.t())[:, None, :], out=squashed).tanh_()
+            dv.addmv_(squashed.flatten(0, 1).t(), denergy.flatten())
+            squashed.square_().neg_().add_(1).mul_(denergy[:, :, None])  # but for the factor v, what passes through tanh
+            dqueries[t] = squashed.sum(dim=1) * v
+            dkeys += squashed if len(keys) == batch else squashed.sum(dim=0, keepdim=True)
+            dh = into[:, size:] + dqueries[t] @ w_query
+        flat = dgates.flatten(0, 1).t()
+        dquery_weights = dqueries.flatten(0, 1).t() @ hidden[:-1].flatten(0, 1)
+        dstates = torch.einsum("tbs,tbh->bsh", shares, dmixed) if len(states) == batch else (
+            shares.flatten(0, 1).t() @ dmixed.flatten(0, 1)
+        )[None]  # fmt: skip
+        dweights = torch.cat((flat @ contexts.flatten(0, 1), flat @ hidden[:-1].flatten(0, 1)), dim=1)
+        return dgates.transpose(0, 1), dstates, dkeys * v, dh, dc, dweights, dquery_weights, dv
+
+
+def _mixed(shares: Tensor, states: Tensor) -> Tensor:
+    """``states`` [1 or B, s, H] weighed by ``shares`` [B, s], [B, H]."""
+    return shares @ states[0] if len(states) == 1 else torch.bmm(shares[:, None, :], states).squeeze(1)
+
+
+def _compared(contexts: Tensor, states: Tensor) -> Tensor:
+    """Products of ``contexts`` [B, H] with each of ``states`` [1 or B, s, H], [B, s]."""
+    return contexts @ states[0].t() if len(states) == 1 else torch.bmm(states, contexts[:, :, None]).squeeze(2)
