@@ -109,7 +109,7 @@ def run_sweep(
                     display.say(note)
                 backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, work))
                 _run_all(work, backend, display, sweep.name)
-                notes, files = _finish(folder, work, display)
+                notes, files = _finish(folder, work, display, sweep.whole)
                 notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS)
         except KeyboardInterrupt:
             backend.stop()
@@ -176,9 +176,10 @@ def _run_all(work: Work, backend: Backend, display: Display, sweep: str) -> None
             display.note = f"{work.blocked} more could not start, because what they start from failed"
 
 
-def _finish(folder: Path, work: Work, display: Display) -> tuple[list[str], list[Path]]:
-    """Report what ended."""
+def _finish(folder: Path, work: Work, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path]]:
+    """Report what ended, by other parts of the ``whole`` sweep too if this was one."""
     from orchestration.report.finish import finish_sweep
+    from orchestration.report.load import remembered
 
     if not (folder / LEDGER).stat().st_size:
         return ["no trial ended"], []
@@ -187,7 +188,8 @@ def _finish(folder: Path, work: Work, display: Display) -> tuple[list[str], list
         files.append(folder / SEARCHES)
         text = json.dumps([s.describe() for s in work.searches.values()], indent=1)
         write_atomic(files[0], text.encode())
-    finished = finish_sweep(folder, work.counted)
+    others = [] if whole is None else [*(t.content_hash for t in whole.expand()), *(remembered(folder) or ())]
+    finished = finish_sweep(folder, [*work.counted, *others])
     print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
     return list(finished.notes), [*files, *finished.files]
 

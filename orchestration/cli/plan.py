@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from orchestration.cli.run import add_stages
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command."""
@@ -14,6 +16,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--rates", type=Path, metavar="RATES.json", help="seconds an evaluation; by default those of the runs in --runs")
     parser.add_argument("--runs", type=Path, default=Path(".placewright"), metavar="FOLDER", help="where earlier runs are (.placewright)")
     parser.add_argument("--save-rates", type=Path, metavar="RATES.json", help="also write the rates that were used")
+    add_stages(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="text (default) or json")
 
 
@@ -25,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from orchestration.plan import Rates, make_plan, render
 
     sweep = load_sweep(args.sweep)
+    sweep = sweep.only(args.stages) if args.stages else sweep
     rates = Rates.from_file(args.rates) if args.rates is not None else Rates.from_runs(args.runs)
     plan = make_plan(sweep, rates)
     print(json.dumps(plan.to_json(), indent=1) if args.format == "json" else render(plan))

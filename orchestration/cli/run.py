@@ -24,6 +24,12 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--local", action="store_true", help="run the trials one after another in this process, without Ray")
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server; by default a SQLite file in the output folder")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the ledger, checkpoints and reports")
+    add_stages(parser)
+
+
+def add_stages(parser: argparse.ArgumentParser) -> None:
+    """Which part of the sweep is meant."""
+    parser.add_argument("--stages", nargs="+", metavar="STAGE", help="these stages alone, and those that they start from")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,6 +44,7 @@ def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool 
     from orchestration.plan import Rates, make_plan, render
 
     sweep = load_sweep(args.sweep)
+    sweep = sweep.only(args.stages) if args.stages else sweep
     sweep.check_problems()
     print(render(make_plan(sweep, Rates.from_runs(args.output or HOME))), flush=True)
     result = run_sweep(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from envs.errors import InputError
+from envs.errors import InputError, nearest
 from methods.common import registry
 from orchestration.definition.execution import EXECUTION_KEYS, Execution
 from orchestration.definition.expansion import Expander, Expansion, equal_trials
@@ -52,6 +52,8 @@ class Sweep:
     """Text of the sweep and of every fragment it includes, by path."""
     problem_marks: Mapping[str, Mark] = field(default_factory=dict, compare=False, hash=False)
     """Where each graph and network is defined, by label, for messages."""
+    whole: Sweep | None = field(default=None, compare=False, hash=False)
+    """What this is a part of (see `only`); its other trials are reported, but not run."""
 
     @cached_property
     def content_hash(self) -> str:
@@ -76,6 +78,22 @@ class Sweep:
     def searches(self, winners: Mapping[str, Mapping[str, Any]] | None = None) -> list[SearchSpec]:
         """All searches that can begin as soon as the trials they start from are done."""
         return list(self.expansion(winners).searches)
+
+    def only(self, names: Sequence[str]) -> Sweep:
+        """The sweep with the named stages alone, and those that they start from or take their settings from.
+
+        Raises:
+            InputError: if there is no stage of a name.
+        """
+        known = {s.name: s for s in self.stages}
+        for name in names:
+            if name not in known:
+                raise InputError(f"sweep {self.name!r} has no stage {name!r}{nearest(name, list(known))}")
+        wanted = set(names)
+        for stage in reversed(self.stages):
+            if stage.name in wanted:
+                wanted |= {s for s in (stage.source, stage.config_source) if s is not None}
+        return replace(self, stages=tuple(s for s in self.stages if s.name in wanted), whole=self)
 
     @property
     def problems(self) -> list[ProblemSpec]:

@@ -204,3 +204,31 @@ def test_a_stopped_and_killed_run_goes_on_where_it_was(tmp_path, no_plots):
     whole = run_sweep(sweep, local=True, output=tmp_path / "whole", console=quiet())
     assert contents(folder) == contents(whole.folder)
     assert json.loads((folder / "tracking.json").read_text())["offset"] == (folder / "ledger.jsonl").stat().st_size
+
+
+STAGED = """
+sweep: small
+problems:
+  networks: {n4: {synthetic: {devices: 4}, seed: 0}}
+  graphs: {a: {synthetic: {tasks: 10}, seed: 0}, b: {synthetic: {tasks: 12}, seed: 1}}
+methods: {placeto: {learning: {learning_rate: 0.001}}, heft: , random: }
+budget: 40
+stages:
+  train: {kind: pretrain, on: a}
+  place: {from: train, on: b}
+  others: {kind: search, on: b, methods: [heft, random]}
+"""
+
+
+def test_stages_can_be_run_one_by_one(tmp_path, no_plots):
+    sweep, folder = small_sweep(tmp_path, STAGED), tmp_path / "out"
+    whole = run_sweep(sweep, local=True, output=tmp_path / "whole", console=quiet())
+    done = run_sweep(sweep.only(["place"]), local=True, output=folder, console=quiet())
+    assert (done.finished, done.skipped) == (2, 0)
+    assert {r.stage for r in results(done.folder)} == {"train", "place"}
+    done = run_sweep(sweep.only(["others"]), local=True, output=folder, console=quiet())
+    assert (done.finished, done.skipped) == (2, 0)
+    assert contents(done.folder) == contents(whole.folder)
+    assert (done.folder / "runs.csv").read_bytes() == (whole.folder / "runs.csv").read_bytes()
+    with pytest.raises(InputError, match="no stage 'other'; did you mean 'others'"):
+        sweep.only(["other"])
