@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from envs.costs_table import TableCosts
 from envs.errors import InputError, nearest
 from envs.graph import ComputationGraph
 from envs.problem import Problem
@@ -90,3 +91,10 @@ def longest_to_exit(graph: ComputationGraph, node: np.ndarray, edge: np.ndarray 
 def free_inputs(graph: ComputationGraph) -> np.ndarray:
     """Nodes without a producer, bool[V]: their data is on every device from the start (Algorithm 1)."""
     return np.bincount(graph.edges[:, 1], minlength=graph.n_nodes) == 0
+
+
+def with_free_inputs(problem: Problem) -> Problem:
+    """``problem`` with inputs that cost nothing on any device: what `envs.bounds` may bound, as they are everywhere anyway."""
+    seconds = np.where(free_inputs(problem.graph)[:, None], 0.0, problem.compute_seconds)
+    costs = TableCosts(problem.graph.names, problem.network.names, seconds)
+    return Problem(problem.graph, problem.network, costs, problem.objective, problem.allowed)

@@ -61,6 +61,8 @@ class Answer:
     rows: Rows
     start: np.ndarray | None = None
     finish: np.ndarray | None = None
+    transfers: tuple[np.ndarray, ...] | None = None
+    """As in `envs.measurement.Measurements`."""
     queue_seconds: float = 0.0
     """Longest wait of a row for its host."""
     measuring_seconds: float = 0.0
@@ -95,7 +97,7 @@ def resolve(job: Job, answer: Answer, waited: float = 0.0) -> None:
     """Hand a job's answer to whoever waits for it."""
     if not job.future.done():
         rows, measuring = answer.rows, answer.measuring_seconds
-        job.future.set_result(Answer(rows, answer.start, answer.finish, waited, measuring))
+        job.future.set_result(Answer(rows, answer.start, answer.finish, answer.transfers, waited, measuring))
 
 
 def failure(rows: int) -> Rows:
@@ -114,12 +116,14 @@ def join_answers(parts: list[Answer]) -> Answer:
     if len(parts) == 1:
         return parts[0]
     traced = [p for p in parts if p.start is not None]
-    start = finish = None
+    start = finish = transfers = None
     if len(traced) == len(parts):
         start = np.concatenate([p.start for p in parts if p.start is not None])
         finish = np.concatenate([p.finish for p in parts if p.finish is not None])
+        if all(p.transfers is not None for p in parts):
+            transfers = tuple(t for p in parts for t in p.transfers or ())
     queue, measuring = max(p.queue_seconds for p in parts), sum(p.measuring_seconds for p in parts)
-    return Answer(join([p.rows for p in parts]), start, finish, queue, measuring)
+    return Answer(join([p.rows for p in parts]), start, finish, transfers, queue, measuring)
 
 
 def split_answer(answer: Answer, lengths: list[int]) -> list[Answer]:

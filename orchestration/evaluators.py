@@ -35,6 +35,8 @@ HOST_OPTIONS: Mapping[str, tuple[str, ...]] = {
 """Options of the kinds that measure for real on the machine that they run on: `envs.engine.host.Engine`'s and
 `envs.openvino_host.host.OpenVinoHost`'s; ``cache: false`` measures a placement again that was measured before.
 With ``choice`` (HETERO or AUTO) and ``preference`` OpenVINO chooses the devices itself, whatever placement it is asked about."""
+TRACING_HOSTS = ("dataflow",)
+"""Kinds that measure for real and tell when each operation and transfer ran."""
 SIMULATORS: Mapping[str, tuple[str, ...]] = {"simulator": SIMULATOR_OPTIONS, "work-conserving": WORK_CONSERVING_OPTIONS}
 """Options of the kinds that simulate, which any process can."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {**SIMULATORS, **HOST_OPTIONS}

@@ -120,7 +120,7 @@ class SimulatorActor:
             raise
         except Exception:
             return EvaluatorFault(traceback.format_exc())
-        return Rows.of(m), m.start, m.finish, time.perf_counter() - begin, os.getpid()
+        return Rows.of(m), m.start, m.finish, m.transfers, time.perf_counter() - begin, os.getpid()
 
 
 class SimulatorHost:
@@ -168,8 +168,8 @@ class SimulatorHost:
             raise ServiceError(f"problem {ask.problem_hash[:12]} could not be sent to {self.name}")
         if isinstance(reply, ServiceError):
             raise reply
-        rows, start, finish, seconds, self.pid = reply
-        return Answer(rows, start, finish, measuring_seconds=seconds)
+        rows, start, finish, transfers, seconds, self.pid = reply
+        return Answer(rows, start, finish, transfers, measuring_seconds=seconds)
 
 
 class RealHost(SimulatorHost):
@@ -380,5 +380,5 @@ class ServiceClient:
         return Measurements(
             problem_hash=request.problem.content_hash, placements=np.asarray(request.placements), outcome=rows.outcome,
             seconds=rows.seconds, objective=rows.objective, seed=request.seed, protocol=self.protocol, host=rows.host,
-            first=request.first, start=a.start, finish=a.finish, samples=rows.samples, notes=rows.notes,
+            first=request.first, start=a.start, finish=a.finish, transfers=a.transfers, samples=rows.samples, notes=rows.notes,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from envs.errors import InputError
+from envs.measurement import Measurements
 
 FORMAT = 1
 """Version of the JSON form; a record of another version is refused."""
@@ -31,6 +32,33 @@ class CurvePoint(NamedTuple):
     """Seconds since the trial started, interruptions not counted."""
     own: int = 0
     """Placements of this problem among ``evaluations``; 0 where a record does not say."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """When operations and transfers ran in one real run of a placement: seconds from its start, to the nanosecond."""
+
+    seconds: float
+    """What the protocol made of the measurement that this run is the last of, makespan in seconds."""
+    start: tuple[float | None, ...]
+    """Of every operation, V values; None for inputs, which take no time."""
+    finish: tuple[float | None, ...]
+    transfers: tuple[tuple[int, int, int, float, float], ...]
+    """Producer, sender, receiver, start and finish of each."""
+
+    @staticmethod
+    def of(m: Measurements) -> Trace | None:
+        """That of a batch of one; None if the placement did not run or transfers are not known as tasks."""
+        if not m.ok[0] or m.start is None or m.finish is None or m.transfers is None:
+            return None
+        start, finish = (tuple(None if math.isnan(t) else round(t, 9) for t in times[0].tolist()) for times in (m.start, m.finish))
+        moved = ((int(u), int(a), int(b), round(s, 9), round(f, 9)) for u, a, b, s, f in m.transfers[0].tolist())
+        return Trace(float(m.seconds[0]), start, finish, tuple(moved))
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Trace:
+        """The inverse of `dataclasses.asdict`."""
+        return Trace(data["seconds"], tuple(data["start"]), tuple(data["finish"]), tuple(tuple(t) for t in data["transfers"]))
 
 
 @dataclass(frozen=True)
@@ -64,6 +92,8 @@ class ProblemResult:
     """Fingerprint of what measured the best placement."""
     curve: tuple[CurvePoint, ...] = ()
     """Improvements in order, thinned out to at most a few hundred, closed by the last evaluation."""
+    trace: Trace | None = None
+    """The best placement measured once more, where real hardware tells when what ran."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +172,7 @@ class TrialResult:
         for key in _CIRCUMSTANCES:
             del data[key]
         for problem in data["problems"]:
-            del problem["host"]
+            del problem["host"], problem["trace"]
             problem["curve"] = [point[:2] for point in problem["curve"]]
         return data
 
@@ -158,6 +188,8 @@ def _problem(data: Mapping[str, Any]) -> ProblemResult:
     if values["placement"] is not None:
         values["placement"] = tuple(values["placement"])
     values["curve"] = tuple(CurvePoint(*point) for point in values["curve"])
+    if values.get("trace") is not None:
+        values["trace"] = Trace.from_json(values["trace"])
     return ProblemResult(**values)
 
 

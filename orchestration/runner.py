@@ -19,8 +19,8 @@ from envs.problem import Problem
 from methods.common.contract import Method, Proposal
 from methods.common.registry import build, method_class
 from orchestration.checkpoint import load_state, save_state
-from orchestration.evaluators import InfrastructureError, Request, evaluate_all
-from orchestration.records import CurvePoint, ProblemResult, TrialResult
+from orchestration.evaluators import TRACING_HOSTS, InfrastructureError, Request, evaluate_all
+from orchestration.records import CurvePoint, ProblemResult, Trace, TrialResult
 from orchestration.trial import Trial, content_hash
 
 ATTEMPTS = 8
@@ -172,6 +172,7 @@ class _Run:
         self.seed = evaluation_seed(trial)
         self.progress = Progress([ProblemProgress() for _ in self.problems], started_at=time.time())
         self.saved_at = (0, time.perf_counter())
+        self.traces: list[Trace | None] = [None for _ in self.problems]
         if not self._resume() and trial.parent is not None:
             if not policy:
                 raise InputError(f"trial {trial.short} starts from trial {trial.parent[:12]}, which left no policy to start from")
@@ -192,6 +193,8 @@ class _Run:
                 self._save()
             return self._result(status, sweep)
         self.progress.report.update({key: float(value) for key, value in self.method.report().items()})
+        if self.trial.evaluator.kind in TRACING_HOSTS and self.trial.kind != "pretrain":
+            self._trace_best()
         if self.folder is not None:
             policy = self.method.policy()
             if policy:
@@ -272,6 +275,17 @@ class _Run:
             self.progress.outcomes += np.bincount(m.outcome, minlength=len(Outcome))
         return results
 
+    def _trace_best(self) -> None:
+        """Measure each best placement once more for its timeline. It is no evaluation: nothing of the result depends on it."""
+        first = self.progress.evaluations
+        found = [(i, p.placement) for i, p in enumerate(self.progress.problems) if p.placement is not None]
+        requests = [Request(self.problems[i], placement[None, :], self.seed, first, trace=True) for i, placement in found]
+        try:
+            for (i, _), m in zip(found, evaluate_all(self.evaluator, requests), strict=True):
+                self.traces[i] = Trace.of(m)
+        except InfrastructureError:
+            pass  # the report draws a simulated plan then, and says so
+
     def _save(self) -> None:
         if self.folder is not None:
             self.progress.wall_seconds = self._wall()
@@ -296,8 +310,8 @@ class _Run:
         p = self.progress
         outcomes = {Outcome(i).name: int(n) for i, n in enumerate(p.outcomes) if n}
         problems = tuple(
-            _problem_result(base, one, p.evaluations, p.wall_seconds, self.seed)
-            for base, one in zip(problem_labels(self.trial, self.problems), p.problems, strict=True)
+            replace(_problem_result(base, one, p.evaluations, p.wall_seconds, self.seed), trace=trace)
+            for base, one, trace in zip(problem_labels(self.trial, self.problems), p.problems, self.traces, strict=True)
         )
         return replace(
             _labels(self.trial, sweep), status=status, problems=problems, evaluations=p.evaluations, outcomes=outcomes,

@@ -58,7 +58,7 @@ class MeasurementStore:
         return found, rows
 
     def write(self, context: Hashable, placements: np.ndarray, rows: Rows) -> None:
-        """Keep rows; those of which nothing is known are left out."""
+        """Keep rows; those of which nothing is known are left out, and what was measured before stands."""
         name = canonical(context)
         values = [
             (
@@ -71,7 +71,7 @@ class MeasurementStore:
         ]  # fmt: skip
         self._connection.execute("BEGIN")
         try:
-            self._connection.executemany("INSERT OR REPLACE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._connection.executemany("INSERT OR IGNORE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             self._connection.execute("COMMIT")
         except sqlite3.Error:
             self._connection.execute("ROLLBACK")

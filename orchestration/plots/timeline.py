@@ -15,22 +15,24 @@ TRACE_TRANSFERS_UP_TO = 20_000
 """A trace with more transfers than this leaves them out: viewers draw each as an arrow."""
 
 
-def write_page(schedule: Schedule, path: Path, title: str = "", lower_bound: float | None = None) -> Path:
-    """Write one HTML file that needs nothing else: device rows, zoom and pan, tooltips, transfers, critical path, utilisation.
+def write_page(schedule: Schedule, path: Path, title: str = "", lower_bound: float | None = None, origin: str = "simulated") -> Path:
+    """Write one HTML file that needs nothing else: rows of devices and links, zoom and pan, tooltips, transfers, critical path,
+    utilisation.
 
     Args:
+        origin: where the times come from, shown below the title.
         lower_bound: seconds no placement can beat, shown beside the makespan.
     """
     page = resources.files("orchestration.plots").joinpath("timeline.html").read_text(encoding="utf-8")
     # "</" would end the script element that holds the data, and U+2028/9 are line ends to some parsers.
-    data = json.dumps(page_data(schedule, title, lower_bound), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(page_data(schedule, title, lower_bound, origin), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page.replace("/*DATA*/", data), encoding="utf-8")
     return path
 
 
-def page_data(schedule: Schedule, title: str = "", lower_bound: float | None = None) -> dict[str, Any]:
-    """What the page draws, as JSON values; times in ms."""
+def page_data(schedule: Schedule, title: str = "", lower_bound: float | None = None, origin: str = "simulated") -> dict[str, Any]:
+    """What the page draws, as JSON values; times in ms. Links are further rows, and transfers further bars in them."""
     problem, graph, network = schedule.problem, schedule.problem.graph, schedule.problem.network
     types, type_index = np.unique(np.asarray(graph.op_types, dtype=object).astype(str), return_inverse=True)
     u, v = graph.edges[schedule.moved].T
@@ -38,7 +40,7 @@ def page_data(schedule: Schedule, title: str = "", lower_bound: float | None = N
     memory = problem.memory_used(schedule.placement[None, :])[0]
     return {
         "title": title or problem.name,
-        "note": f"{graph.n_nodes} operations on {network.n_devices} devices; transfers overlap computation; times in ms",
+        "note": f"{origin}; {graph.n_nodes} operations on {network.n_devices} devices; transfers overlap computation; times in ms",
         "makespan": _ms(schedule.makespan),
         "facts": _facts(schedule, lower_bound),
         "devices": [
@@ -68,7 +70,35 @@ def page_data(schedule: Schedule, title: str = "", lower_bound: float | None = N
             "arrive": _many_ms(schedule.arrival[schedule.moved]),
             "bytes": graph.edge_bytes[schedule.moved].tolist(),
         },
+        "links": _links(schedule),
     }
+
+
+def _links(schedule: Schedule) -> list[dict[str, Any]]:
+    """Lanes of links, with their transfers."""
+    if schedule.transfers is None:
+        return []
+    names, path = schedule.problem.network.names, schedule.critical_path
+    followed = set(zip(path[:-1].tolist(), schedule.placement[path[1:]].tolist(), strict=True))
+    made = []
+    for sender, receiver, ids in schedule.lanes:
+        start, finish = schedule.transfers[ids, 3], schedule.transfers[ids, 4]
+        producers, busy = schedule.transfers[ids, 0].astype(int).tolist(), float((finish - start).sum())
+        made.append(
+            {
+                "name": f"{names[sender]} → {names[receiver]}",
+                "busy": _ms(busy),
+                "use": busy / schedule.makespan if schedule.makespan > 0 else 0.0,
+                "sender": sender,
+                "receiver": receiver,
+                "from": producers,
+                "start": _many_ms(start),
+                "finish": _many_ms(finish),
+                "bytes": schedule.transfer_bytes[ids].tolist(),
+                "critical": [(producer, receiver) in followed for producer in producers],
+            }
+        )
+    return made
 
 
 def _facts(schedule: Schedule, lower_bound: float | None) -> list[tuple[str, str]]:
@@ -76,6 +106,7 @@ def _facts(schedule: Schedule, lower_bound: float | None) -> list[tuple[str, str
     path = schedule.critical_path
     waiting = schedule.makespan - float((schedule.finish[path] - schedule.start[path]).sum())
     waiting = 0.0 if waiting < 1e-9 * schedule.makespan else waiting  # what the sum's rounding leaves over
+    count = len(schedule.moved) if schedule.transfers is None else len(schedule.transfers)
     facts = [(f"{schedule.makespan * 1e3:,.4g} ms", "makespan")]
     if lower_bound is not None and lower_bound > 0:
         facts.append((f"{lower_bound * 1e3:,.4g} ms", f"lower bound (makespan {schedule.makespan / lower_bound - 1:+.1%})"))
@@ -83,13 +114,13 @@ def _facts(schedule: Schedule, lower_bound: float | None) -> list[tuple[str, str
         (f"{schedule.utilisation.mean():.0%}", "mean utilisation of devices"),
         (f"{len(path)} operations", "on the critical path"),
         (f"{waiting * 1e3:,.4g} ms", "of it waiting for transfers"),
-        (f"{len(schedule.moved):,}", f"transfers, {schedule.problem.graph.edge_bytes[schedule.moved].sum() / 1e6:,.4g} MB"),
+        (f"{count:,}", f"transfers, {schedule.traffic[0].sum() / 1e6:,.4g} MB"),
     ]
     return facts
 
 
 def write_trace(schedule: Schedule, path: Path, title: str = "") -> Path:
-    """Write a Chrome trace (JSON, times in µs), which opens in Perfetto and ``chrome://tracing``: one thread a device."""
+    """Write a Chrome trace (JSON, times in µs), which opens in Perfetto and ``chrome://tracing``: one thread a device or link."""
     graph, network = schedule.problem.graph, schedule.problem.network
     critical = np.zeros(graph.n_nodes, dtype=bool)
     critical[schedule.critical_path] = True
@@ -108,10 +139,27 @@ def write_trace(schedule: Schedule, path: Path, title: str = "") -> Path:
         for i in np.lexsort((np.arange(graph.n_nodes), schedule.start))
     ]  # fmt: skip
     if len(schedule.moved) <= TRACE_TRANSFERS_UP_TO:
-        events += _flows(schedule)
+        events += _flows(schedule) if schedule.transfers is None else _lanes(schedule)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, separators=(",", ":"), allow_nan=False), encoding="utf-8")
     return path
+
+
+def _lanes(schedule: Schedule) -> list[dict[str, Any]]:
+    """A thread for each lane of a link, with a slice for each transfer."""
+    network, events = schedule.problem.network, []
+    for tid, link in enumerate(_links(schedule), start=network.n_devices + 1):
+        events.append({"ph": "M", "pid": 0, "tid": tid, "name": "thread_name", "args": {"name": link["name"]}})
+        events.append({"ph": "M", "pid": 0, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid - 1}})
+        columns = (link[key] for key in ("from", "start", "finish", "bytes", "critical"))
+        for producer, start, finish, size, critical in zip(*columns, strict=True):
+            events.append(
+                {
+                    "ph": "X", "pid": 0, "tid": tid, "name": schedule.problem.graph.names[producer], "cat": "transfer", "ts": start * 1e3,
+                    "dur": (finish - start) * 1e3, "args": {"bytes": size, "critical": critical},
+                }
+            )  # fmt: skip
+    return events
 
 
 def _flows(schedule: Schedule) -> list[dict[str, Any]]:

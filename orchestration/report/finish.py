@@ -6,15 +6,23 @@ import re
 from collections.abc import Collection as AnyCollection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from envs.errors import InputError
+from orchestration.evaluators import SIMULATORS, build_evaluator
+from orchestration.frozen import FrozenDict
 from orchestration.report import tables
 from orchestration.report.comparison import Comparison, compare
 from orchestration.report.formats import Table, delimited, dress
 from orchestration.report.load import SweepRecord, load_sweep_record, remember, report_section
 from orchestration.report.runs import ProblemInfo, Run
+from orchestration.trial import EvaluatorSpec
+
+if TYPE_CHECKING:
+    from envs.problem import Problem
+    from orchestration.plots.schedule import Schedule
 
 STUDY = {"study.md": "markdown", "study.csv": "csv", "study.tex": "latex", "study.json": "json"}
 """Files of the tables that the definition asks for, and their formats."""
@@ -45,7 +53,7 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     ``leaderboard.json``, ``.md``, ``.tex`` (with wall times), ``leaderboard.csv`` and ``runs.csv`` (full precision and no
     times, so that equal studies leave equal bytes), ``study.md``, ``.csv``, ``.tex``, ``.json`` with the tables that the
     definition asks for, ``plots/``, and ``placements/`` with the best placement of each
-    problem: JSON to replay, timeline as HTML and Chrome trace, picture of the graph.
+    problem: JSON to replay, timeline (of a real run, where one was traced) as HTML and Chrome trace, picture of the graph.
 
     Args:
         trials: content hashes of the trials that count; None as in `orchestration.report.load.load_sweep_record`.
@@ -120,7 +128,7 @@ def best_run(record: SweepRecord, info: ProblemInfo) -> Run:
 def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool) -> tuple[list[Path], list[str]]:
     """Files of a problem's best placement, and what went wrong with them."""
     from envs.formats import dump_problem, save
-    from orchestration.plots import placed_graph, schedule, timeline
+    from orchestration.plots import placed_graph, timeline
 
     run = best_run(record, info)
     folder, stem = record.folder / "placements", re.sub(r"[^\w.-]+", "-", info.name)
@@ -134,10 +142,29 @@ def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool) -> tuple[lis
             scale, unit = info.scale
             title = f"{info.name}: {tables.significant(info.best * scale)} {unit} by {run.method}, seed {run.seed}"
             files += placed_graph.draw(problem, placement, folder / f"{stem}.graph", title)
-            plan = schedule.simulate(problem, placement)
+            plan, origin = _plan(record, run, problem, placement)
             bound = info.bound if info.objective_name == "makespan" else None
-            files.append(timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound))
+            files.append(timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound, origin))
             files.append(timeline.write_trace(plan, folder / f"{stem}.trace.json", title))
     except InputError as error:
         return [], [f"the best placement of {info.name} is not drawn: {error}"]
     return files, []
+
+
+def _plan(record: SweepRecord, run: Run, problem: Problem, placement: np.ndarray) -> tuple[Schedule, str]:
+    """When a placement's operations ran, and where that comes from: a real run, or a simulation like the one that scored it."""
+    from orchestration.plots import schedule
+
+    trial, result = record.ended[run.trial]
+    found = next(p for p in result.problems if p.problem_hash == problem.content_hash)
+    if found.trace is not None:
+        t = found.trace
+        start, finish = (np.array(x, dtype=np.float64) for x in (t.start, t.finish))
+        plan = schedule.from_times(problem, placement, start, finish, np.array(t.transfers, dtype=np.float64).reshape(-1, 5))
+        return plan, f"measured: a real run on {found.host}, of a measurement of {1e3 * t.seconds:,.4g} ms after the search"
+    if trial.evaluator.kind not in SIMULATORS:
+        return schedule.simulate(problem, placement), "simulated: what measured this placement does not tell when its operations ran"
+    # Without ``fail``, which loses measurements at random to try recovery.
+    options = {key: value for key, value in trial.evaluator.options.items() if key != "fail"}
+    spec = EvaluatorSpec(trial.evaluator.kind, FrozenDict(options))
+    return schedule.simulate(problem, placement, build_evaluator(spec), found.seed, found.first), f"simulated by {found.protocol}"

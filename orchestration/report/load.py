@@ -35,6 +35,8 @@ class SweepRecord:
     """Description of each problem, by problem hash."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Kind of every stage (`orchestration.trial.KINDS`)."""
+    ended: Mapping[str, tuple[Trial, TrialResult]] = field(default_factory=dict)
+    """Every trial that counts, by content hash."""
     baseline: str | None = None
     """The ``baseline`` of the definition's ``report`` section."""
     notes: tuple[str, ...] = ()
@@ -98,7 +100,10 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     baseline = section.get("baseline") if isinstance(section, dict) else None
     name = next((r.sweep for r in results if r.sweep), folder.name)
     kinds = {r.stage: r.kind for r in results}
-    record = SweepRecord(folder, name, collect(results, bounds), specs, kinds, baseline if isinstance(baseline, str) else None, notes)
+    known = {r.trial: (t, r) for t, r in ended}
+    record = SweepRecord(
+        folder, name, collect(results, bounds), specs, kinds, known, baseline if isinstance(baseline, str) else None, notes
+    )
     if record.baseline != record.known_baseline:
         record = replace(record, notes=(*notes, f"the baseline {baseline!r} has no result, so the leader stands in for it"))
     return record
@@ -151,20 +156,29 @@ def _merged(sweep: Path) -> dict[str, Any]:
 def _bounds(folder: Path, results: Iterable[TrialResult], specs: dict[str, ProblemSpec]) -> tuple[dict[str, float], tuple[str, ...]]:
     """Lower bounds by problem hash, kept beside the ledger because they can take longer than the report itself."""
     from envs.bounds import lower_bound
+    from envs.work_conserving import with_free_inputs
 
-    needed = sorted({p.problem_hash for r in results for p in r.problems if p.protocol.endswith(EXACT)})
+    exact = [p for r in results for p in r.problems if p.protocol.endswith(EXACT)]
+    needed = sorted({p.problem_hash for p in exact})
+    # Where inputs cost nothing (DOPPLER's simulator), a bound that counts them would be none.
+    free = {p.problem_hash for p in exact if "work-conserving" in p.protocol}
     path = folder / BOUNDS
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        bounds = {key: float(kept[key]) for key in needed if key in kept}
+        bounds = {key: float(kept[_bound_name(key, free)]) for key in needed if _bound_name(key, free) in kept}
     except (OSError, ValueError, TypeError, AttributeError):
         bounds = {}
     missing, notes = [key for key in needed if key not in bounds], []
     for key in missing:
         try:
-            bounds[key] = lower_bound(specs[key].load())
+            problem = specs[key].load()
+            bounds[key] = lower_bound(with_free_inputs(problem) if key in free else problem)
         except InputError as error:
             notes.append(f"no lower bound for {specs[key].label}: {error}")
     if missing:
-        path.write_text(json.dumps(bounds, sort_keys=True), encoding="utf-8")
+        path.write_text(json.dumps({_bound_name(k, free): b for k, b in bounds.items()}, sort_keys=True), encoding="utf-8")
     return bounds, tuple(notes)
+
+
+def _bound_name(problem_hash: str, free: set[str]) -> str:
+    return f"{problem_hash} inputs free" if problem_hash in free else problem_hash

@@ -14,10 +14,12 @@ from envs.errors import InputError
 from envs.graph import ComputationGraph
 from envs.network import DeviceNetwork
 from envs.problem import Problem
+from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
+from envs.work_conserving import Discipline
 from orchestration.plots import comparison as comparison_plots
 from orchestration.plots import placed_graph, timeline
 from orchestration.plots.curves import search_curves
-from orchestration.plots.schedule import simulate
+from orchestration.plots.schedule import Schedule, simulate
 from orchestration.plots.style import device_colours, method_styles, spread
 from orchestration.report.comparison import compare
 from orchestration.report.runs import collect
@@ -104,6 +106,32 @@ def test_page_is_self_contained_and_holds_the_schedule(tmp_path: Path) -> None:
     assert [d["use"] for d in data["devices"]] == pytest.approx([5 / 7, 2 / 7])
     assert data["devices"][0]["capacity"] is None
     assert ("5,000 ms", "lower bound (makespan +40.0%)") in [tuple(f) for f in data["facts"]]
+
+
+def test_transfers_that_are_tasks_get_rows_of_their_own(tmp_path: Path) -> None:
+    """On one bus the transfers of b and c's input queue, which the page must show; c's data serves both its consumers."""
+    plan = simulate(diamond(), np.array([0, 1, 1, 0]), WorkConservingSimulator(Discipline(sharing="bus"), inputs_everywhere=False))
+    assert plan.transfers is not None
+    assert plan.transfers.tolist() == [[0, 0, 1, 1.0, 2.5], [1, 1, 0, 4.5, 6.0], [2, 1, 0, 7.5, 9.0]]
+    assert plan.arrival.tolist() == [2.5, 2.5, 6.0, 9.0] and plan.moved.tolist() == [0, 1, 2, 3] and plan.makespan == 10.0
+    assert [t.tolist() for t in plan.traffic] == [[2, 1], [1, 2]]
+    assert [(a, b, ids.tolist()) for a, b, ids in plan.lanes] == [(0, 1, [0]), (1, 0, [1, 2])]
+    data = timeline.page_data(plan, origin="measured")
+    assert data["note"].startswith("measured; 4 operations on 2 devices")
+    assert [(x["name"], x["use"], x["from"], x["critical"]) for x in data["links"]] == [
+        ("x → y", 0.15, [0], [True]), ("y → x", 0.3, [1, 2], [False, True])
+    ]  # fmt: skip
+    events = json.loads(timeline.write_trace(plan, tmp_path / "t.json").read_text())["traceEvents"]
+    assert [(e["tid"], e["name"], e["ts"], e["dur"]) for e in events if e.get("cat") == "transfer"] == [
+        (3, "a", 1e6, 1.5e6), (4, "b", 4.5e6, 1.5e6), (4, "c", 7.5e6, 1.5e6)
+    ]  # fmt: skip
+
+
+def test_a_link_with_two_transfers_at_a_time_has_two_lanes() -> None:
+    plan = Schedule(
+        diamond(), np.array([0, 1, 1, 0]), *np.zeros((2, 4)), np.array([[1, 1, 0, 0.0, 2.0], [2, 1, 0, 1.0, 3.0], [0, 0, 1, 0, 1]])
+    )
+    assert [(a, b, ids.tolist()) for a, b, ids in plan.lanes] == [(0, 1, [2]), (1, 0, [0]), (1, 0, [1])]
 
 
 def test_trace_is_in_microseconds_with_an_arrow_a_transfer(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Evaluators that measure for real, from their description in a sweep; what they measure is tested with the hosts."""
 
+import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from envs.problem import Problem
 from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
 from envs.work_conserving import Discipline
 from orchestration.evaluators import build_evaluator, in_worker
+from orchestration.ledger import results
 from orchestration.trial import EvaluatorSpec
 from tests.envs.test_openvino_host import write_model
 
@@ -136,3 +139,39 @@ def test_a_measured_sweep_compares_what_its_placements_compute(tmp_path, capsys)
     text = capsys.readouterr().out
     assert "Table 4" in text and text.count("small") == 3
     assert "a-only vs b-only" in text and "b-only vs heft" in text and "1.000000" in text
+
+
+REAL = """
+sweep: real
+problems:
+  graphs: {{small: {{sharded: chainmm, size: 64, element_bytes: 4}}}}
+  networks: {{two: {{file: two.json}}}}
+methods: [random]
+budget: 4
+evaluators: {{cores: {{kind: dataflow, devices: ["cpu:{core}", "cpu:{core}"], measuring: {{warm_up: 0, repetitions: 2}}}}}}
+stages: {{measured: {{kind: search, evaluator: cores}}, simulated: {{kind: search, evaluator: {{kind: work-conserving, sharing: bus}}}}}}
+"""
+
+
+@pytest.mark.slow
+def test_the_page_of_a_measured_sweep_shows_a_real_run(tmp_path):
+    from orchestration.cli.main import main
+
+    (tmp_path / "two.json").write_text(NETWORK)
+    (tmp_path / "real.yaml").write_text(REAL.format(core=min(os.sched_getaffinity(0))))
+    assert main(["run", str(tmp_path / "real.yaml"), "--local", "--output", str(tmp_path / "home")]) == 0
+    folder = tmp_path / "home" / "real"
+    measured, simulated = sorted(results(folder), key=lambda r: r.stage)
+    (best,) = measured.problems
+    assert best.trace is not None and measured.evaluations == 4 and simulated.problems[0].trace is None
+    assert min(t[3] for t in best.trace.transfers) > 0 and max(t[4] for t in best.trace.transfers) < max(filter(None, best.trace.finish))
+    assert sum(t is None for t in best.trace.start) == 40  # inputs take no time
+    engine, simulator = (json.loads(re.search(r'id="data">(.*?)</script>', p.read_text(), re.DOTALL)[1]) for p in pages(folder))
+    assert engine["note"].startswith("measured: a real run on ") and simulator["note"].startswith("simulated by simulator:work-conserving")
+    assert sum(len(link["from"]) for link in engine["links"]) == len(best.trace.transfers)
+    assert simulator["makespan"] == pytest.approx(1e3 * simulated.problems[0].seconds), "by the simulator that scored it"
+
+
+def pages(folder):
+    """Timelines of the engine's and of the simulator's best placement."""
+    return sorted((folder / "placements").glob("*.timeline.html"))
