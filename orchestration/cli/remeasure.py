@@ -1,0 +1,40 @@
+"""``placewright remeasure``: measure the best placements of a sweep again, in turn."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("remeasure", help="measure the best placements of a sweep again, in turn")
+    parser.add_argument("sweep", metavar="SWEEP", help="the sweep's name, its YAML file or its directory")
+    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="how often each placement is measured (20)")
+    parser.add_argument("--on", metavar="STAGE", help="measure all as this stage does (each as it was in the search, if that varies)")
+    parser.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="these alone")
+    parser.add_argument("--baseline", metavar="METHOD", help="compare with this one (the sweep's baseline, or else the fastest)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of simulated noise (0)")
+    parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print a table a problem; leave every time and a picture in the sweep's directory."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from orchestration import remeasure
+    from orchestration.report.formats import dress
+    from orchestration.report.load import load_sweep_record, sweep_folder
+
+    record = load_sweep_record(sweep_folder(args.sweep, args.output))
+    found = remeasure.contests(record, args.on, args.methods)
+    columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=args.rounds * sum(len(c.candidates) for c in found))
+        remeasure.measure(found, args.rounds, args.seed, lambda: bar.advance(task))
+    baseline = args.baseline or record.known_baseline
+    print(dress([remeasure.table(c, baseline) for c in found], "table"), end="")
+    for path in remeasure.write(found, record.folder):
+        print(f"wrote {path}")
