@@ -12,7 +12,6 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import NoReturn
 
 import orchestration.cli as commands
@@ -45,9 +44,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog="placewright",
         description="Run, track and compare device-placement methods.",
         epilog="Begin with: placewright run sweeps/quickstart.yaml",
-        formatter_class=partial(argparse.HelpFormatter, max_help_position=28),
     )
-    parser.add_argument("--version", action="store_true", help="print the version and end")
+    parser.add_argument("-V", "--version", action="store_true", help="print the version and end")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name in command_names():
         module = importlib.import_module(f"orchestration.cli.{name}")
