@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -115,14 +115,13 @@ class DopplerNetwork(nn.Module):
 
         candidates, node, device = stacked("candidates"), stacked(prefix + "node"), stacked(prefix + "device")
         b, steps, v = candidates.shape
-        logits = (encoded.select.expand(b * steps, -1) if len(encoded.select) > 1 else encoded.select) / temperature
-        select = torch.log_softmax(logits.view(-1, steps if len(logits) > 1 else 1, v).masked_fill(~candidates, -torch.inf), dim=-1)
-        selected = select.gather(-1, node[..., None])[..., 0]
+        logits = encoded.select.view(*((b, steps) if len(encoded.select) > 1 else (1, 1)), v) / temperature
+        selected, entropy = _Choice.apply(logits, candidates, node)
         place = self._device_log_softmax(encoded, stacked("node"), stacked("device"), node, stacked(prefix + "features")) / temperature
         place = torch.log_softmax(place.masked_fill(~stacked(prefix + "open"), -torch.inf), dim=-1)
         placed = place.gather(-1, device[..., None])[..., 0]
         counts = (~torch.from_numpy(free))[node].float()
-        return selected, placed * counts, _entropy(select), _entropy(place) * counts
+        return selected, placed * counts, entropy, _entropy(place) * counts
 
     def _device_log_softmax(self, encoded: Encoded, order: Tensor, went: Tensor, node: Tensor, features: Tensor) -> Tensor:
         """Logits of all devices for ``node`` [B, H], after the episode placed ``order`` on ``went`` [B, H] one by one, [B, H, D]."""
@@ -148,3 +147,33 @@ class DopplerNetwork(nn.Module):
 def _entropy(log_p: Tensor) -> Tensor:
     finite = log_p.masked_fill(log_p == -torch.inf, 0.0)
     return -(finite.exp() * finite * (log_p > -torch.inf)).sum(dim=-1)
+
+
+class _Choice(torch.autograd.Function):
+    """log π of the chosen nodes and entropy, [B, H] each, of softmaxes over candidates [B, H, V] by logits [B, H, V] or [1, 1, V].
+
+    Done by hand because most episodes of an update share their logits: then the gradient is a product of matrices, where autograd
+    would pass a dozen times over all steps and nodes. With p the probabilities and m their mean logit, the gradient of log π by the
+    logit of v is [v chosen] - p(v), that of the entropy -p(v) (logit(v) - m).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, candidates: Tensor, node: Tensor) -> tuple[Tensor, Tensor]:
+        p = torch.where(candidates, logits, -torch.inf)
+        total = p.logsumexp(dim=-1, keepdim=True)
+        p.sub_(total).exp_()
+        mean = (p @ logits[0, 0])[..., None] if len(logits) == 1 else (p * logits).sum(dim=-1, keepdim=True)
+        ctx.save_for_backward(logits, p, mean, node)
+        chosen = logits.expand(p.shape).gather(-1, node[..., None])
+        return (chosen - total)[..., 0], (total - mean)[..., 0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        logits, p, mean, node = ctx.saved_tensors
+        of_log, of_entropy = (g[..., None] for g in gradients)
+        if len(logits) > 1:
+            return (-p * (of_log + of_entropy * (logits - mean))).scatter_add_(-1, node[..., None], of_log), None, None
+        v = logits.shape[-1]
+        sums = p.view(-1, v).T @ torch.cat((of_entropy * mean - of_log, of_entropy), dim=-1).view(-1, 2)
+        gradient = (sums[:, 0] - sums[:, 1] * logits[0, 0]).index_add(0, node.reshape(-1), of_log.reshape(-1))
+        return gradient.view(1, 1, v), None, None

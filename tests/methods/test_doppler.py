@@ -13,6 +13,7 @@ from envs.problem import Problem
 from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
 from methods.common.doppler_episode import BY_RULE, LEARNED, new_record, new_state, play
 from methods.common.doppler_features import instance
+from methods.common.doppler_network import _Choice
 from methods.common.registry import build
 
 
@@ -108,6 +109,20 @@ def test_probabilities_sum_to_one_and_exploration_reaches_everything():
             last = record._replace(device=np.concatenate((record.device[:-1], same.device[-1:])))
             total += method.network.log_probabilities(encoded, [last], False, np.zeros_like(inst.free))[1][0, -1].exp()
     np.testing.assert_allclose(float(total), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_gradient_of_choices_worked_out_by_hand_is_the_true_one(shared):
+    rng = np.random.default_rng(1)
+    logits = torch.from_numpy(rng.normal(size=(1, 1, 5) if shared else (2, 3, 5))).requires_grad_()
+    candidates = torch.from_numpy(rng.random((2, 3, 5)) < 0.5)
+    node = torch.from_numpy(rng.integers(0, 5, (2, 3)))
+    candidates.scatter_(-1, node[..., None], True)
+    selected, entropy = _Choice.apply(logits, candidates, node)
+    log_p = torch.log_softmax(logits.masked_fill(~candidates, -1e9), dim=-1)
+    torch.testing.assert_close(selected, log_p.gather(-1, node[..., None])[..., 0])
+    torch.testing.assert_close(entropy, -(log_p.exp() * log_p).sum(dim=-1))
+    assert torch.autograd.gradcheck(lambda x: _Choice.apply(x, candidates, node), logits)
 
 
 def test_imitation_teaches_critical_path():
