@@ -3,6 +3,8 @@
 The baseline of DOPPLER (sections 5 and 7): of the ready operations, the one with the longest path to an exit node is served
 next and goes to the device on which it can start earliest. Ties between operations and between devices are broken at random;
 the paper reports the best of 50 assignments. Path lengths are mean costs, communication included; devices offer no gaps.
+Inputs that cost nothing are taken to be on every device, as in the paper's Algorithm 1; where the evaluator moves them, say
+``free_inputs: false``.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 from envs.errors import InputError
 from methods.common.constraints import fit_memory
 from methods.common.fixed_list import FixedList
-from methods.common.schedule import list_schedule, ready_order, upward_ranks
+from methods.common.schedule import critical_path
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class CriticalPathConfig:
     """Assignments to try (DOPPLER section 7, "Hyperparameters")."""
     earliest: Literal["start", "finish"] = "start"
     """What decides the device; the paper's devices are alike, so it can take the start. ``finish`` minds unequal speeds."""
+    free_inputs: bool = True
+    """Whether inputs (nodes without a producer that cost nothing) are on every device, so that moving them costs nothing."""
 
     def __post_init__(self) -> None:
         if self.runs < 1:
@@ -42,7 +46,7 @@ class CriticalPath(FixedList):
 
     def placement(self, index: int) -> np.ndarray:
         problem, rng = self.problem, self.random(index)
-        order = ready_order(problem, upward_ranks(problem), ties=rng.random(problem.n_nodes))
+        ties = rng.random(problem.n_nodes)
         devices = rng.permuted(np.tile(np.arange(problem.n_devices), (problem.n_nodes, 1)), axis=1)
-        schedule = list_schedule(problem, order, devices=devices, insertion=False, earliest=self.config.earliest)
+        schedule = critical_path(problem, self.config.free_inputs, ties, devices, self.config.earliest)
         return fit_memory(problem, schedule.device[None, :])[0]

@@ -37,7 +37,7 @@ from methods.common.episodes import Episode, EpisodeConfig, EpisodeMethod, Steps
 from methods.common.gpnet import GpNets, make_layout
 from methods.common.message_passing import MessagePassing
 from methods.common.reinforce import Learner, LearningConfig
-from methods.common.schedule import list_schedule, ready_order, upward_ranks
+from methods.common.schedule import critical_path
 
 FEATURES = 5
 RELATIONS = 4
@@ -145,7 +145,7 @@ def _relations(problem: Problem) -> np.ndarray:
 
 def _critical_path(problem: Problem) -> np.ndarray:
     """Critical path's placement with the lowest index among equals, int64[V]."""
-    schedule = list_schedule(problem, ready_order(problem, upward_ranks(problem)), insertion=False, earliest="start")
+    schedule = critical_path(problem, entries_everywhere=True)
     return fit_memory(problem, schedule.device[None, :].astype(np.int16))[0].astype(np.int64)
 
 

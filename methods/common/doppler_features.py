@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from envs.problem import Problem
-from methods.common.schedule import mean_costs
+from methods.common.schedule import free_entries, mean_costs
 
 Costs = Literal["seconds", "appendix-d"]
 OCTAVES = 4
@@ -73,9 +73,7 @@ def instance(problem: Problem, costs: Costs, inputs_everywhere: bool, with_posit
     else:
         seconds, delay, per_byte = problem.compute_seconds, network.delay, network.seconds_per_byte
         compute, transfer = mean_costs(problem)
-    free = np.zeros(v, dtype=bool)
-    if inputs_everywhere:
-        free = (np.bincount(graph.edges[:, 1], minlength=v) == 0) & (problem.compute_seconds == 0).all(axis=1)
+    free = free_entries(problem) if inputs_everywhere else np.zeros(v, dtype=bool)
     transfer = np.where(free[graph.edges[:, 0]], 0.0, transfer)
     scale = float(compute.sum()) / problem.n_devices or 1.0
     (in_pointer, incoming), (out_pointer, outgoing) = graph.in_edges, graph.out_edges

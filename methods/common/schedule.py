@@ -47,19 +47,28 @@ class Tasks(NamedTuple):
     """float64[D]."""
     follows: np.ndarray
     """Which nodes take no part in planning but go where their group goes (see `followers`), bool[V]."""
+    there: np.ndarray
+    """Nodes whose output is wherever it is wanted from the beginning: followers, and `free_entries` where they are, bool[V]."""
 
 
 @lru_cache(maxsize=16)
-def tasks_of(problem: Problem) -> Tasks:
-    """The kernels' view of ``problem``, made once."""
+def tasks_of(problem: Problem, entries_everywhere: bool = False) -> Tasks:
+    """The kernels' view of ``problem``, made once; with or without its `free_entries` on every device."""
     graph, network = problem.graph, problem.network
     (in_pointer, incoming), (out_pointer, outgoing) = graph.in_edges, graph.out_edges
-    need = np.bincount(problem.leaders, weights=problem.held_bytes, minlength=graph.n_nodes)
+    need, follows = np.bincount(problem.leaders, weights=problem.held_bytes, minlength=graph.n_nodes), followers(problem)
     return Tasks(
         graph.topological_order, in_pointer, graph.edges[incoming, 0], graph.edge_bytes[incoming], out_pointer,
         graph.edges[outgoing, 1], graph.edge_bytes[outgoing], outgoing, problem.compute_seconds, problem.feasible,
-        network.delay, network.seconds_per_byte, problem.leaders, need, network.memory, followers(problem),
+        network.delay, network.seconds_per_byte, problem.leaders, need, network.memory, follows,
+        follows | free_entries(problem) if entries_everywhere else follows,
     )  # fmt: skip
+
+
+def free_entries(problem: Problem) -> np.ndarray:
+    """Inputs: nodes without a producer that cost nothing, bool[V]. In DOPPLER's systems they are on every device (Algorithm 1)."""
+    entries = np.bincount(problem.graph.edges[:, 1], minlength=problem.n_nodes) == 0
+    return entries & (problem.compute_seconds == 0).all(axis=1)
 
 
 def followers(problem: Problem) -> np.ndarray:
@@ -135,6 +144,25 @@ def ready_order(problem: Problem, priority: np.ndarray, ties: np.ndarray | None 
     return _ready_order(tasks_of(problem), turn)
 
 
+def critical_path(
+    problem: Problem, entries_everywhere: bool, ties: np.ndarray | None = None, devices: np.ndarray | None = None, earliest: str = "start"
+) -> Schedule:
+    """DOPPLER's critical path: of the ready nodes that of the longest path to an exit, where it can start earliest, without gaps.
+
+    Args:
+        problem: what to schedule.
+        entries_everywhere: whether the `free_entries` are on every device; then their edges cost nothing on paths either.
+        ties: order of nodes of equal priority, float64[V]; by index if None.
+        devices: see `list_schedule`.
+        earliest: see `list_schedule`.
+    """
+    transfer = mean_costs(problem)[1]
+    if entries_everywhere:
+        transfer = np.where(free_entries(problem)[problem.graph.edges[:, 0]], 0.0, transfer)
+    order = ready_order(problem, upward_ranks(problem, transfer=transfer), ties)
+    return list_schedule(problem, order, devices=devices, insertion=False, earliest=earliest, entries_everywhere=entries_everywhere)
+
+
 def list_schedule(
     problem: Problem,
     order: np.ndarray,
@@ -143,6 +171,7 @@ def list_schedule(
     devices: np.ndarray | None = None,
     insertion: bool = True,
     earliest: str = "finish",
+    entries_everywhere: bool = False,
 ) -> Schedule:
     """Places nodes in ``order`` (parents first) on the device of their earliest finish or start (section 4.1).
 
@@ -156,12 +185,13 @@ def list_schedule(
         devices: order in which devices are tried, int64[V, D] or [1, D]; the first of equally good ones wins. Default: by index.
         insertion: whether gaps between scheduled tasks may be used.
         earliest: what to minimise, ``"finish"`` or ``"start"``.
+        entries_everywhere: whether the `free_entries` are on every device, so that moving them takes no time.
     """
     v, d = problem.n_nodes, problem.n_devices
     schedule = Schedule(np.empty(v, dtype=np.int16), np.empty(v), np.empty(v))
     fixed = np.full(v, -1, dtype=np.int16) if pinned is None else pinned.astype(np.int16)
     tried = np.arange(d)[None, :] if devices is None else np.ascontiguousarray(devices, dtype=np.int64)
-    tasks = tasks_of(problem)
+    tasks = tasks_of(problem, entries_everywhere)
     _list_schedule(tasks, order, fixed, tried, insertion, earliest == "start", schedule.device, schedule.start, schedule.finish)
     return schedule
 
@@ -297,7 +327,7 @@ def _ready_time(tasks, v, k, device, finish):
     ready = 0.0
     for e in range(tasks.in_pointer[v], tasks.in_pointer[v + 1]):
         u = tasks.parents[e]
-        if not tasks.follows[u]:  # a follower's output is wherever its group is, from the beginning
+        if not tasks.there[u]:
             at = finish[u] + (tasks.delay[device[u], k] + tasks.in_bytes[e] * tasks.seconds_per_byte[device[u], k])
             ready = max(ready, at)
     return ready

@@ -57,6 +57,16 @@ def test_critical_path_takes_the_paper_s_fifty_runs_and_minds_speed_only_if_told
     assert {tuple(p.tolist()) for p in by_finish.placements} == {(1, 1)}
 
 
+def test_critical_path_moves_inputs_only_if_told():
+    """Two inputs that cost nothing and two tasks that read both: where inputs are everywhere, the tasks part."""
+    graph = make_graph([(0, 2), (1, 2), (0, 3), (1, 3)], [1.0] * 4, [0.0, 0.0, 1.0, 1.0])
+    problem = Problem(graph, DeviceNetwork(("a", "b"), [1.0, 1.0], 1.0, 5.0))  # type: ignore[arg-type]
+    parted = {bool(p[2] != p[3]) for p in go(make("critical-path", problem), 50).placements}
+    assert parted == {True}
+    together = {bool(p[2] == p[3]) for p in go(make("critical-path", problem, free_inputs=False), 50).placements if p[0] == p[1]}
+    assert together == {True}
+
+
 def test_random_task_eft_moves_one_task_a_step_to_its_earliest_finish():
     problem = random_problem(25, 4, 0)
     method = make("random-task-eft", problem)
