@@ -30,6 +30,7 @@ from typing import Literal
 from torch import nn
 
 from envs.errors import InputError
+from methods.common.elites import SearchConfig
 from methods.common.encoder_placers import EncoderPlacer, EncoderPlacerMethod
 from methods.common.graph_encoders import GraphSage
 from methods.common.op_features import OpFeatureConfig
@@ -68,11 +69,14 @@ class GdpConfig:
     """Whether dense layers are conditioned on the graph embedding."""
     train_embedding: bool = True
     """Whether the graph embedding learns; False keeps that of the loaded policy."""
+    standardize: bool = False
+    """Give each number of the embeddings mean 0 and deviation 1 over a graph's operations."""
     devices: int = 0
     """Devices that the policy can choose among; 0 takes the largest network of the problems."""
     repair: bool = True
     """Move what overflows a device's memory before a placement is proposed."""
     learning: GdpLearningConfig = field(default_factory=GdpLearningConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
         for key in ("size", "rounds", "layers", "heads", "segment"):
@@ -90,4 +94,4 @@ class Gdp(EncoderPlacerMethod):
     def _build(self) -> nn.Module:
         c = self.config
         placer = TransformerXL(c.size, self.devices, c.layers, c.heads, c.segment, attention=c.attention, superposition=c.superposition)
-        return EncoderPlacer(GraphSage(c.features, c.size, c.rounds), placer, c.train_embedding)
+        return EncoderPlacer(GraphSage(c.features, c.size, c.rounds), placer, c.train_embedding, c.standardize)

@@ -33,6 +33,7 @@ from torch import nn
 
 from envs.errors import InputError
 from envs.problem import Problem
+from methods.common.elites import SearchConfig
 from methods.common.encoder_placers import EncoderPlacer, EncoderPlacerMethod, perceptron
 from methods.common.graph_encoders import Gcn, GraphSage, Infomax, infomax_loss
 from methods.common.op_features import OpFeatureConfig
@@ -70,6 +71,8 @@ class MarsConfig:
     """Operations in a segment."""
     train_encoder: bool = True
     """Whether the encoder learns with the placer."""
+    standardize: bool = False
+    """Give each number of the embeddings mean 0 and deviation 1 over a graph's operations."""
     pretraining: int = 1000
     """Iterations of Deep Graph Infomax."""
     pretraining_rate: float = 1e-3
@@ -79,6 +82,7 @@ class MarsConfig:
     repair: bool = True
     """Move what overflows a device's memory before a placement is proposed."""
     learning: PolicyGradientConfig = field(default_factory=PolicyGradientConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
 
     def __post_init__(self) -> None:
         for key in ("size", "layers", "hidden", "segment"):
@@ -101,7 +105,7 @@ class Mars(EncoderPlacerMethod):
     def _build(self) -> nn.Module:
         c = self.config
         encoder = (Gcn if c.encoder == "gcn" else GraphSage)(c.features, c.size, c.layers)
-        return EncoderPlacer(encoder, self._placer(), c.train_encoder)
+        return EncoderPlacer(encoder, self._placer(), c.train_encoder, c.standardize)
 
     def _placer(self) -> nn.Module:
         c = self.config

@@ -60,12 +60,13 @@ def _merge(graph: ComputationGraph, groups: int) -> tuple[np.ndarray, np.ndarray
 def merge_operators(
     chosen: np.ndarray, edges: np.ndarray, edge_bytes: np.ndarray, work: np.ndarray, kinds: np.ndarray, groups: int
 ) -> np.ndarray:
-    """The operator that heads the group of each of V operators, int64[V]: balanced groups of neighbours.
+    """The operator that heads the group of each of V operators, int64[V].
 
-    The cheapest group joins the neighbour that it exchanges most bytes with, in either direction, again and again, until ``groups``
-    are left. Neighbours with which it would cost more than twice the mean are passed over as long as there are others, then the cheapest
-    is taken. Unlike `group_operators` it also merges operators with several predecessors, as unrolled recurrent networks have them:
-    contracted, such groups may form cycles, which groups that only share a device are free to do.
+    By the rule of `group_operators` on the subgraph of ``chosen``, if that gets down to ``groups``. Unrolled recurrent networks consist of
+    operators with several predecessors, so that it leaves them many times as many; then the cheapest group joins the neighbour that
+    it exchanges most bytes with, in either direction, again and again. Neighbours with which it would cost more than twice the mean are
+    passed over as long as there are others, then the cheapest is taken. Contracted, such groups may form cycles, which groups
+    that only share a device are free to do.
 
     Args:
         chosen: operators that may be merged, bool[V]; the others head themselves.
@@ -75,21 +76,35 @@ def merge_operators(
         kinds: operators of different kinds stay apart, int[V].
         groups: how many are to be left of the chosen ones; more remain where neighbours are of other kinds.
     """
-    near: list[dict[int, float]] = [{} for _ in range(len(chosen))]
-    inner = chosen[edges].all(axis=1) & (kinds[edges[:, 0]] == kinds[edges[:, 1]])
-    for (u, v), size in zip(edges[inner].tolist(), edge_bytes[inner].tolist(), strict=True):
+    at = np.flatnonzero(chosen)
+    index = np.full(len(chosen), -1)
+    index[at] = np.arange(len(at))
+    inner = chosen[edges].all(axis=1)
+    pairs = index[edges[inner]]
+    owner, left, _ = _contract(pairs, np.zeros(len(pairs)), work[at], kinds[at].tolist(), groups)
+    if len(left) > groups:
+        owner = _join_neighbours(pairs, edge_bytes[inner], work[at], kinds[at], groups)
+    heads = np.arange(len(chosen))
+    heads[at] = at[owner]
+    return heads
+
+
+def _join_neighbours(edges: np.ndarray, edge_bytes: np.ndarray, work: np.ndarray, kinds: np.ndarray, groups: int) -> np.ndarray:
+    """The other rule of `merge_operators` for n operators that may all be merged, int64[n]."""
+    near: list[dict[int, float]] = [{} for _ in work]
+    alike = kinds[edges[:, 0]] == kinds[edges[:, 1]]
+    for (u, v), size in zip(edges[alike].tolist(), edge_bytes[alike].tolist(), strict=True):
         near[u][v] = near[v][u] = near[u].get(v, 0.0) + size
-    cost, heads = work.astype(np.float64).tolist(), np.arange(len(chosen))
-    members = np.flatnonzero(chosen).tolist()
-    most, alive = 2.0 * work[chosen].sum() / groups, len(members)
-    heap = [(cost[v], v) for v in members]
+    cost, heads = work.astype(np.float64).tolist(), np.arange(len(work))
+    heap = [(c, v) for v, c in enumerate(cost)]
     heapq.heapify(heap)
+    most, alive = 2.0 * work.sum() / groups, len(heap)
     while heap and alive > groups:
         known, v = heapq.heappop(heap)
         if heads[v] != v or known != cost[v] or not near[v]:
             continue  # merged already, grown since (then it stands in the heap once more), or without neighbours
-        room = [u for u in near[v] if cost[u] + cost[v] <= most]
-        u = max(room, key=lambda u: (near[v][u], -u)) if room else min(near[v], key=lambda u: (cost[u], u))
+        room = [(size, -u) for u, size in near[v].items() if cost[u] + cost[v] <= most]
+        u = -max(room)[1] if room else min((cost[u], u) for u in near[v])[1]
         for w, size in near[v].items():
             del near[w][v]
             if w != u:

@@ -5,15 +5,22 @@ Both parts are exchangeable. How they are trained does not belong here.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from envs.measurement import Measurements
 from envs.problem import Problem
+from methods.common.contract import Proposal
 from methods.common.decisions import Decisions, decide
+from methods.common.elites import Elites, SearchConfig
 from methods.common.op_features import OpGraph, op_graph
-from methods.common.sampled_placements import SampledMethod, gumbel
+from methods.common.regions import Regions
+from methods.common.sampled_placements import Sample, SampledMethod, gumbel
+from methods.common.schedule import heft
 from methods.common.seq2seq import Seq2Seq
 
 Encoder = TypeVar("Encoder", bound=nn.Module)
@@ -26,15 +33,25 @@ class EncoderPlacer(nn.Module, Generic[Encoder]):
         encoder: from an `OpGraph` to embeddings [N, H].
         placer: a `Seq2Seq`, or a module from embeddings to logits [N, D] of independent decisions.
         train_encoder: whether the encoder learns with the placer or stays as it is.
+        standardize: give each number of the embeddings mean 0 and deviation 1 over the units of the graph. An untrained graph network
+            makes units nearly alike, and so are then their devices.
     """
 
-    def __init__(self, encoder: Encoder, placer: nn.Module, train_encoder: bool = True) -> None:
+    def __init__(self, encoder: Encoder, placer: nn.Module, train_encoder: bool = True, standardize: bool = False) -> None:
         super().__init__()
-        self.encoder, self.placer = encoder, placer
+        self.encoder, self.placer, self.standardize = encoder, placer, standardize
         encoder.requires_grad_(train_encoder)
 
+    def embedding(self, view: OpGraph) -> Tensor:
+        """What the placer is given of every unit, [N, H]."""
+        h: Tensor = self.encoder(view)
+        if self.standardize:
+            h = h - h.mean(dim=0)
+            h = h / (h.square().mean(dim=0).sqrt() + 1e-5)
+        return h
+
     def forward(self, view: OpGraph, actions: Tensor | None, noise: Tensor | None) -> Decisions:
-        embedding = self.encoder(view)
+        embedding = self.embedding(view)
         allowed = view.allowed[None]
         if isinstance(self.placer, Seq2Seq):
             made: Decisions = self.placer(embedding[None], allowed, actions, noise)
@@ -43,9 +60,16 @@ class EncoderPlacer(nn.Module, Generic[Encoder]):
 
 
 class EncoderPlacerMethod(SampledMethod[OpGraph]):
-    """What GDP and Mars share. ``config.features`` says what is known of an operation."""
+    """What GDP and Mars share: ``config.features`` says what is known of an operation, ``config.search`` what is done beyond the papers."""
 
     many_problems = True
+
+    def __init__(self, config: Any, problems: Sequence[Problem], seed: np.random.SeedSequence | int) -> None:
+        super().__init__(config, problems, seed)
+        search: SearchConfig = config.search
+        self.elites = [Elites(search.keep, view.n) for view in self.views]
+        near = search.regions > 0 or search.vary > 0
+        self.regions = [Regions(p, view.coarse) for p, view in zip(problems, self.views, strict=True)] if near else []
 
     def _view(self, problem: Problem) -> OpGraph:
         return op_graph(problem, self.config.features, self.devices)
@@ -55,6 +79,65 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
 
     def _device_of(self, view: OpGraph, actions: np.ndarray) -> np.ndarray:
         return actions[:, view.coarse.group].astype(np.int16)
+
+    def _draw(self, problem: int, count: int) -> Proposal:
+        """As the policy says, or a kept placement that the policy varies in one region; first HEFT's, if it is to be demonstrated."""
+        search, view, elites = self.config.search, self.views[problem], self.elites[problem]
+        varied = round(search.vary * count) if len(elites.rewards) else 0
+        picked = elites.pick(varied, self.sampling)
+        given = np.full((count, view.n), -1)
+        for row, which in zip(given, picked.tolist(), strict=False):
+            row[:] = np.where(self.regions[problem].around(self.sampling), -1, elites.actions[which])
+        drawn = given < 0
+        shown = int(search.demonstrate and self.baselines[problem].count == 0)
+        given[:shown] = heft(self.problems[problem]).device[view.coarse.last]
+        made = self._decided(view, given, self._regional_noise(problem, varied, count))
+        for scale in (2.0, 4.0, 8.0, 8.0, 8.0) if varied else ():  # what repeats a kept placement is drawn again, more evenly
+            same = np.flatnonzero((made.actions.numpy()[:varied] == elites.actions[picked]).all(axis=1))
+            if not len(same):
+                break
+            again = self._decided(view, given[same], scale * self._regional_noise(problem, len(same), len(same)))
+            for part, new in zip(made, again, strict=True):
+                part[same] = new
+        actions, log_probs = made.actions.numpy().astype(np.int32), made.log_probs.numpy().astype(np.float32)
+        samples = [Sample(problem, a, p) for a, p in zip(actions, log_probs, strict=True)]
+        for sample, mask, which in zip(samples, drawn, picked.tolist(), strict=False):
+            sample.drawn, sample.reference = mask, float(elites.rewards[which])
+        if shown:
+            samples[0].drawn = np.zeros(view.n, dtype=bool)
+        self._asked.append(samples)
+        return Proposal(problem, self.placements(self.problems[problem], self._device_of(view, actions)))
+
+    def _regional_noise(self, problem: int, varied: int, count: int) -> Tensor:
+        """Noise for ``count`` placements, the first ``varied`` of which are drawn in one region alone."""
+        noise, most = self._noise(self.views[problem], count), self.config.search.regions
+        if most:
+            noise[:varied] = noise[:varied, :1]
+            for row in range(varied, count):
+                noise[row] = noise[row][torch.from_numpy(self.regions[problem].partition(self.sampling, most))]
+        return noise
+
+    def _decided(self, view: OpGraph, given: np.ndarray, noise: Tensor) -> Decisions:
+        with torch.no_grad():
+            made: Decisions = self.network(view, torch.from_numpy(given), noise)
+        return Decisions(*(part.clone() for part in made))
+
+    def _measured(self, asked: list[Sample], result: Measurements) -> None:
+        good = np.flatnonzero(result.ok)
+        if self.config.search.keep and len(good):
+            self.elites[asked[0].problem].add(np.stack([asked[i].actions for i in good]), np.array([asked[i].reward for i in good]))
+
+    def _imitated(self, problem: int) -> tuple[np.ndarray, float]:
+        kept = self.elites[problem].actions if self.config.search.imitate else self.elites[problem].actions[:0]
+        return kept, self.config.search.imitate / len(self.problems)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "elites": [e.state() for e in self.elites]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        for elites, saved in zip(self.elites, state["elites"], strict=True):
+            elites.restore(saved)
 
 
 def perceptron(size: int, hidden: int, devices: int) -> nn.Sequential:

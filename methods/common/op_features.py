@@ -20,10 +20,12 @@ from envs.errors import InputError
 from envs.graph import ComputationGraph
 from envs.problem import Problem
 from methods.common.coarsening import CoarseGraph, coarsen
-from methods.common.graph_features import mean_types
+from methods.common.graph_features import mean_types, positional_encoding
 
 RANK = 5
 """Dimensions of a shape that are told apart; the sizes of further ones are multiplied into the last."""
+PLACE = 16
+"""Sines and cosines of a place in the topological order."""
 BUCKETS = 512
 """Values of a type's code."""
 
@@ -39,6 +41,8 @@ class OpFeatureConfig:
     """How many inputs and outputs of an operation are named, by their position in the graph, each way."""
     costs: bool = False
     """FLOPs, parameter bytes and output bytes, on a log scale."""
+    place: bool = False
+    """Where an operation stands: its place in the topological order as sines and cosines, its layer and its level as shares of the last."""
     scale: Literal["log", "largest"] = "log"
     """Shapes as log(1 + size) / 10, or divided by the largest size in the graph."""
 
@@ -49,7 +53,7 @@ class OpFeatureConfig:
     @property
     def count(self) -> int:
         """F, the number of features besides the type."""
-        return RANK * (self.output_shapes + self.input_shapes) + 2 * self.adjacent + 3 * self.costs
+        return RANK * (self.output_shapes + self.input_shapes) + 2 * self.adjacent + 3 * self.costs + (PLACE + 2) * self.place
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +78,7 @@ class OpGraph:
 
 def op_graph(problem: Problem, config: OpFeatureConfig, devices: int) -> OpGraph:
     """The units of ``problem`` with their features, for a policy that chooses among ``devices``."""
-    coarse = coarsen(problem, merge_chains=False)
+    coarse = coarsen(problem)
     allowed = np.zeros((coarse.n_nodes, devices), dtype=bool)
     allowed[:, : problem.n_devices] = coarse.allowed(problem.feasible)
     return OpGraph(
@@ -110,6 +114,10 @@ def numbers(graph: ComputationGraph, coarse: CoarseGraph, config: OpFeatureConfi
     if config.costs:
         for amount in (graph.flops, graph.parameter_bytes, graph.output_bytes):
             parts.append(np.log1p(np.bincount(coarse.group, weights=amount, minlength=coarse.n_nodes))[:, None] / 10)
+    if config.place:
+        layer, level = np.maximum(graph.layer, 0)[coarse.last], graph.levels[coarse.last]
+        parts.append(positional_encoding(np.arange(1, coarse.n_nodes + 1), PLACE))
+        parts += [(x / max(int(x.max(initial=0)), 1))[:, None] for x in (layer, level)]
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 

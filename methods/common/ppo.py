@@ -40,7 +40,7 @@ class PolicyGradientConfig:
     decay: float = 0.99
     """μ of the exponential moving average (Mars, equation 7)."""
     normalize: bool = False
-    """Divide the advantages of an update by their standard deviation."""
+    """Instead of the baseline, take the mean of an update's rewards off, problem by problem, and divide by their standard deviation."""
     entropy: float = 0.001
     """Weight of the policy's entropy in the objective."""
     learning_rate: float = 3e-4

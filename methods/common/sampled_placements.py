@@ -36,7 +36,12 @@ class Sample:
     """Decisions, int32[L]."""
     log_probs: np.ndarray
     """log π of each when it was drawn, float32[L]."""
+    reward: float = 0.0
     advantage: float = 0.0
+    drawn: np.ndarray | None = None
+    """Which decisions the policy made, bool[L]; None if all. The others were taken from an earlier placement."""
+    reference: float | None = None
+    """Reward of that placement, which the sample's is compared with instead of the baseline."""
 
 
 class SampledMethod(Method, Generic[View]):
@@ -124,10 +129,14 @@ class SampledMethod(Method, Generic[View]):
         better = False
         for asked, result in zip(self._asked, results, strict=True):
             problem = asked[0].problem
-            advantages = self.baselines[problem].advantages(root_rewards(result, self.learning))
-            for sample, advantage in zip(asked, advantages.tolist(), strict=True):
-                sample.advantage = advantage
+            rewards = root_rewards(result, self.learning)
+            own = np.array([s.reference is None for s in asked])
+            advantages = rewards - np.array([s.reference or 0.0 for s in asked])
+            advantages[own] = self.baselines[problem].advantages(rewards[own])
+            for sample, reward, advantage in zip(asked, rewards.tolist(), advantages.tolist(), strict=True):
+                sample.reward, sample.advantage = reward, advantage
             self.samples += asked
+            self._measured(asked, result)
             found = float(np.min(result.objective, initial=np.inf))
             better |= found < self.best[problem]
             self.best[problem] = min(self.best[problem], found)
@@ -141,6 +150,9 @@ class SampledMethod(Method, Generic[View]):
                 if self.learning.algorithm == "reinforce":
                     self.samples = []
 
+    def _measured(self, asked: list[Sample], result: Measurements) -> None:
+        """What else is made of measured samples; nothing here."""
+
     def _forget(self) -> None:
         """Keep the latest ``window`` samples of every problem."""
         kept: list[Sample] = []
@@ -149,27 +161,51 @@ class SampledMethod(Method, Generic[View]):
         self.samples = kept
 
     def _learn(self) -> None:
-        advantages = np.array([s.advantage for s in self.samples])
-        if self.learning.normalize:
-            advantages /= float(advantages.std()) or 1.0
+        advantages = self._whitened() if self.learning.normalize else np.array([s.advantage for s in self.samples])
         for rows in minibatches(len(self.samples), self.learning, self.rng):
             self.learner.step(self._parts(rows, advantages))
+
+    def _whitened(self) -> np.ndarray:
+        """Advantages by problem: rewards less their mean, or less what they are compared with, over the standard deviation, at most 3."""
+        values = np.array([s.reward - (s.reference or 0.0) for s in self.samples])
+        kinds = np.array([2 * s.problem + (s.reference is not None) for s in self.samples])
+        for kind in np.unique(kinds).tolist():
+            mine = values[kinds == kind]
+            mine = mine if kind % 2 else mine - mine.mean()
+            values[kinds == kind] = mine / (float(np.sqrt((mine**2).mean())) or 1.0)
+        return values.clip(-3.0, 3.0)
 
     def _parts(self, rows: np.ndarray, advantages: np.ndarray) -> Iterator[tuple[Tensor, np.ndarray, Tensor | None]]:
         """Scored decisions of one minibatch, a problem at a time, weighed so that every placement counts the same."""
         of = np.array([self.samples[r].problem for r in rows])
         for k in np.unique(of).tolist():
             mine = rows[of == k]
-            actions = torch.from_numpy(np.stack([self.samples[r].actions for r in mine]).astype(np.int64))
-            made: Decisions = self.network(self.views[k], actions, None)
+            shown, weight = self._imitated(k)
+            actions = np.concatenate((np.stack([self.samples[r].actions for r in mine]), shown))
+            scored: Decisions = self.network(self.views[k], torch.from_numpy(actions.astype(np.int64)), None)
+            log_probs = scored.log_probs[: len(mine)]
             value = torch.from_numpy(advantages[mine].astype(np.float32))
             if self.learning.algorithm == "ppo":
                 old = torch.from_numpy(np.stack([self.samples[r].log_probs for r in mine]))
-                weights = surrogate_weights(made.log_probs, old, value, self.learning)
+                weights = surrogate_weights(log_probs, old, value, self.learning)
             else:
-                weights = value[:, None].expand_as(made.log_probs)
+                weights = value[:, None].expand_as(log_probs)
             size = len(rows) * actions.shape[1]
-            yield made.log_probs, (weights / size).numpy(), made.entropy / size if self.learning.entropy else None
+            shares = (weights * self._shares(mine) / size).numpy()
+            entropy = scored.entropy[: len(mine)] / size if self.learning.entropy else None
+            yield scored.log_probs, np.concatenate((shares, np.full(shown.shape, weight / max(shown.size, 1), np.float32))), entropy
+
+    def _shares(self, rows: np.ndarray) -> Tensor:
+        """How much each decision counts, float32[B, L]: all the same, or those that were drawn more and the others not at all."""
+        out = np.ones((len(rows), len(self.samples[rows[0]].actions)), dtype=np.float32)
+        for share, sample in zip(out, (self.samples[r] for r in rows), strict=True):
+            if sample.drawn is not None:
+                share[:] = sample.drawn * (len(share) / max(int(sample.drawn.sum()), 1))
+        return torch.from_numpy(out)
+
+    def _imitated(self, problem: int) -> tuple[np.ndarray, float]:
+        """Decisions int32[E, L] that every minibatch makes likelier besides, and their weight beside the samples'; none here."""
+        return np.zeros((0, len(self.samples[0].actions)), dtype=np.int32), 0.0
 
     def place(self, problem: Problem) -> np.ndarray:
         """The most probable placement under the policy, decision by decision."""

@@ -71,15 +71,16 @@ class Seq2Seq(nn.Module):
         return decide(logits, allowed, actions, noise)
 
     def _draw(
-        self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, noise: Tensor | None
+        self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, given: Tensor | None, noise: Tensor | None
     ) -> tuple[Decisions, Tensor, Tensor]:
         """Decisions on a segment, one after another, and the decoder's state after them."""
         keys, (gates, weights) = self.key(states), self._weights()
         made: list[Decisions] = []
         for t in range(allowed.shape[1]):
             hs, contexts, c = AttentiveDecoder.apply(gates[before][:, None], states, keys, h, c, *weights)
-            drawn = None if noise is None else noise[:, t : t + 1]
-            made.append(self._decide(hs, contexts, allowed[:, t : t + 1], None, drawn))
+            at = slice(t, t + 1)
+            known, drawn = (None if part is None else part[:, at] for part in (given, noise))
+            made.append(self._decide(hs, contexts, allowed[:, at], known, drawn))
             h, before = hs[:, 0], made[-1].actions[:, 0]
         return Decisions(*(torch.cat(parts, dim=1) for parts in zip(*made, strict=True))), h, c
 
@@ -98,7 +99,7 @@ class Seq2Seq(nn.Module):
         Args:
             x: representations, [B or 1, N, inputs].
             allowed: devices each position may use, bool[B or 1, N, D].
-            actions: decisions to score, int64[B, N].
+            actions: decisions to score, int64[B, N]; with noise, those below 0 are drawn.
             noise: as in `decide`, [B, N, D]; without it and ``actions`` the most probable devices of each row of x.
         """
         batch = len(x) if actions is None and noise is None else len(actions) if actions is not None else len(noise)  # type: ignore[arg-type]
@@ -109,8 +110,9 @@ class Seq2Seq(nn.Module):
         at = 0
         for states in outputs:
             rows = slice(at, at + states.shape[1])
-            if actions is None:
-                made, h, c = self._draw(states, h, c, before, allowed[:, rows], None if noise is None else noise[:, rows])
+            if actions is None or noise is not None:
+                given, drawn = (None if part is None else part[:, rows] for part in (actions, noise))
+                made, h, c = self._draw(states, h, c, before, allowed[:, rows], given, drawn)
             else:
                 made, h, c = self._score(states, h, c, before, allowed[:, rows], actions[:, rows])
             parts.append(made)

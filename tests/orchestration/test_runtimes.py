@@ -3,6 +3,8 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
+
 from orchestration.records import CurvePoint
 from orchestration.report.runtimes import evaluations, runtimes
 
@@ -43,3 +45,14 @@ def test_searches_are_compared_up_to_what_both_reach():
     columns, rows = evaluations(study(scores, baseline="slow"))
     assert columns[:2] == ["method", "a"]
     assert rows == [["slow", "150", "–"], ["fast", "50", "66.7 (66.7 to 66.7)"]]
+
+
+def test_two_searches_alike_save_nothing():
+    rng = np.random.default_rng(0)
+    scores = []
+    for seed in range(400):
+        for method in ("one", "other"):
+            found = int(np.ceil(rng.lognormal(4.0, 0.5)))
+            scores.append(run(method, "a", seed, (1, 9.0), (found, 3.0)))
+    _, rows = evaluations(study(scores, baseline="one"))
+    assert abs(float(rows[1][2].split()[0])) < 8.0, "the mean of ratios would say -28 %"
