@@ -51,6 +51,10 @@ class Measurements:
     for and the evaluator knows transfers as tasks."""
     samples: tuple[np.ndarray, ...] | None = None
     """Raw samples of each placement, seconds, B arrays, where a host repeats its measurement."""
+    deviation: np.ndarray | None = None
+    """Standard deviation of the samples that count, seconds, float64[B], where a host repeats its measurement; NaN unless OK."""
+    compile_seconds: np.ndarray | None = None
+    """Time to make each placement ready to run, float64[B], where that takes any; no part of ``seconds``."""
     notes: tuple[str, ...] | None = None
     """A sentence a placement, why it is not OK."""
 
@@ -76,7 +80,19 @@ class Measurements:
         return self.outcome == Outcome.OK
 
 
-_PER_ROW = ("placements", "outcome", "seconds", "objective", "start", "finish", "transfers", "samples", "notes")
+_PER_ROW = (
+    "placements",
+    "outcome",
+    "seconds",
+    "objective",
+    "start",
+    "finish",
+    "transfers",
+    "samples",
+    "deviation",
+    "compile_seconds",
+    "notes",
+)
 
 
 def concatenate(parts: Sequence[Measurements]) -> Measurements:

@@ -133,11 +133,6 @@ def split_answer(answer: Answer, lengths: list[int]) -> list[Answer]:
     parts, low, total = [], 0, sum(lengths)
     for length in lengths:
         cut = slice(low, low + length)
-        r = answer.rows
-        rows = Rows(
-            r.outcome[cut], r.seconds[cut], r.objective[cut], r.host,
-            None if r.samples is None else r.samples[cut], None if r.notes is None else r.notes[cut],
-        )  # fmt: skip
-        parts.append(Answer(rows, measuring_seconds=answer.measuring_seconds * length / total))
+        parts.append(Answer(answer.rows.cut(cut), measuring_seconds=answer.measuring_seconds * length / total))
         low += length
     return parts

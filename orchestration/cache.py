@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,16 +28,26 @@ class Rows:
     """Fingerprints of what measured them, joined by ``+``."""
     samples: tuple[np.ndarray, ...] | None = None
     notes: tuple[str, ...] | None = None
+    deviation: np.ndarray | None = None
+    """As in `envs.measurement.Measurements`, like the next."""
+    compile_seconds: np.ndarray | None = None
 
     @staticmethod
     def of(measurements: Measurements) -> Rows:
         """The rows of a batch."""
         m = measurements
-        return Rows(m.outcome, m.seconds, m.objective, m.host, m.samples, m.notes)
+        return Rows(m.outcome, m.seconds, m.objective, m.host, m.samples, m.notes, m.deviation, m.compile_seconds)
+
+    def cut(self, rows: slice) -> Rows:
+        """Some of them."""
+        return replace(self, **{key: value[rows] for key in _PER_ROW if (value := getattr(self, key)) is not None})
+
+
+_PER_ROW = ("outcome", "seconds", "objective", "samples", "notes", "deviation", "compile_seconds")
 
 
 def join(parts: Sequence[Rows]) -> Rows:
-    """Consecutive rows as one; samples and notes are kept if any part has them."""
+    """Consecutive rows as one; what only some parts have is empty, NaN or 0 in the others."""
     if len(parts) == 1:
         return parts[0]
     hosts = sorted({h for p in parts for h in p.host.split("+") if h})
@@ -48,7 +58,16 @@ def join(parts: Sequence[Rows]) -> Rows:
     if any(p.notes is not None for p in parts):
         notes = tuple(s for p in parts for s in (p.notes if p.notes is not None else ("",) * len(p.outcome)))
     outcome, seconds, objective = (np.concatenate([getattr(p, key) for p in parts]) for key in ("outcome", "seconds", "objective"))
-    return Rows(outcome, seconds, objective, "+".join(hosts), samples, notes)
+    deviation, compiling = _filled(parts, "deviation", np.nan), _filled(parts, "compile_seconds", 0.0)
+    return Rows(outcome, seconds, objective, "+".join(hosts), samples, notes, deviation, compiling)
+
+
+def _filled(parts: Sequence[Rows], key: str, missing: float) -> np.ndarray | None:
+    """Values float64[B] of rows that may lack them; None if all do."""
+    values = [getattr(p, key) for p in parts]
+    if all(v is None for v in values):
+        return None
+    return np.concatenate([np.full(len(p.outcome), missing) if v is None else v for p, v in zip(parts, values, strict=True)])
 
 
 class MeasurementTable:
@@ -83,7 +102,7 @@ class MeasurementTable:
         self._size = 0
         self._done = np.zeros(1024, dtype=bool)
         self._outcome = np.empty(1024, dtype=np.int8)
-        self._values = np.empty((1024, 2))
+        self._values = np.empty((1024, 3))
         self._host = np.empty(1024, dtype=np.int32)
         self._hosts: list[str] = []
         self._extra: dict[int, tuple[np.ndarray | None, str | None]] = {}
@@ -130,6 +149,7 @@ class MeasurementTable:
         self._outcome[slots] = rows.outcome
         self._values[slots, 0] = rows.seconds
         self._values[slots, 1] = rows.objective
+        self._values[slots, 2] = np.nan if rows.deviation is None else rows.deviation
         self._host[slots] = self._hosts.index(rows.host)
         self._done[slots] = True
         if rows.samples is not None or rows.notes is not None:
@@ -150,7 +170,8 @@ class MeasurementTable:
             extra = [self._extra.get(slot, (None, None)) for slot in slots.tolist()]
             samples = tuple(np.empty(0) if s is None else s for s, _ in extra)
             notes = tuple(n or "" for _, n in extra)
-        return Rows(self._outcome[slots], self._values[slots, 0], self._values[slots, 1], hosts, samples, notes)
+        seconds, objective, deviation = self._values[slots].T
+        return Rows(self._outcome[slots], seconds, objective, hosts, samples, notes, None if np.isnan(deviation).all() else deviation)
 
 
 def _keys(placements: np.ndarray) -> list[bytes]:

@@ -297,4 +297,6 @@ def measurements(problem_hash: str, placements: np.ndarray, rows: Rows, seed: in
         first=first,
         samples=rows.samples,
         notes=rows.notes,
+        deviation=rows.deviation,
+        compile_seconds=rows.compile_seconds,
     )

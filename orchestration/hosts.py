@@ -381,4 +381,5 @@ class ServiceClient:
             problem_hash=request.problem.content_hash, placements=np.asarray(request.placements), outcome=rows.outcome,
             seconds=rows.seconds, objective=rows.objective, seed=request.seed, protocol=self.protocol, host=rows.host,
             first=request.first, start=a.start, finish=a.finish, transfers=a.transfers, samples=rows.samples, notes=rows.notes,
+            deviation=rows.deviation, compile_seconds=rows.compile_seconds,
         )  # fmt: skip

@@ -92,6 +92,8 @@ class ProblemResult:
     """Fingerprint of what measured the best placement."""
     curve: tuple[CurvePoint, ...] = ()
     """Improvements in order, thinned out to at most a few hundred, closed by the last evaluation."""
+    deviation: float | None = None
+    """Standard deviation of the runs behind the best measurement, seconds; None where it is not made of runs."""
     trace: Trace | None = None
     """The best placement measured once more, where real hardware tells when what ran."""
 
@@ -120,6 +122,8 @@ class TrialResult:
     """Time in propose, update and pretrain."""
     evaluation_seconds: float = 0.0
     """Time in which placements were measured, queue wait not included."""
+    compile_seconds: float = 0.0
+    """Time to make placements ready to run, part of ``evaluation_seconds`` and of no measured time."""
     queue_seconds: float = 0.0
     """Time in which requests waited for a host."""
     wall_seconds: float = 0.0
@@ -178,8 +182,8 @@ class TrialResult:
 
 
 _CIRCUMSTANCES = (
-    "learner_seconds", "evaluation_seconds", "queue_seconds", "wall_seconds", "started_at", "resumed", "infrastructure", "traceback",
-    "log", "sweep",
+    "learner_seconds", "evaluation_seconds", "compile_seconds", "queue_seconds", "wall_seconds", "started_at", "resumed",
+    "infrastructure", "traceback", "log", "sweep",
 )  # fmt: skip
 
 

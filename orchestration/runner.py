@@ -64,6 +64,7 @@ class ProblemProgress:
     first: int = 0
     protocol: str = ""
     host: str = ""
+    deviation: float | None = None
     curve: list[CurvePoint] = field(default_factory=list)
 
     def add(self, m: Measurements, before: int, wall: float) -> None:
@@ -77,6 +78,7 @@ class ProblemProgress:
             self.placement = np.array(m.placements[row], dtype=np.int16)
             self.best_evaluation, self.first = before + row + 1, m.first + row
             self.protocol, self.host = m.protocol, m.host
+            self.deviation = None if m.deviation is None or np.isnan(m.deviation[row]) else float(m.deviation[row])
             self.curve += [CurvePoint(before + i + 1, float(best[i + 1]), wall, own + i + 1) for i in better.tolist()]
             if len(self.curve) > CURVE_POINTS:
                 self.curve = self.curve[:-1:2] + self.curve[-1:]
@@ -93,6 +95,7 @@ class Progress:
     outcomes: np.ndarray = field(default_factory=lambda: np.zeros(len(Outcome), dtype=np.int64))
     learner_seconds: float = 0.0
     evaluation_seconds: float = 0.0
+    compile_seconds: float = 0.0
     queue_seconds: float = 0.0
     wall_seconds: float = 0.0
     started_at: float = 0.0
@@ -153,6 +156,7 @@ def evaluation_seed(trial: Trial) -> int:
 
 
 def _entropy(trial: Trial) -> list[int]:
+    """The trial's seed comes first: searches to be compared take their first placements from it alone (`first_placement`)."""
     digest = content_hash([trial.method, trial.kind, [p.content_hash for p in trial.problems]])
     return [trial.seed, *(int(digest[i : i + 8], 16) for i in range(0, 32, 8))]
 
@@ -272,6 +276,7 @@ class _Run:
         for proposal, m in zip(proposals, results, strict=True):
             self.progress.problems[proposal.problem].add(m, self.progress.evaluations, wall)
             self.progress.evaluations += len(m)
+            self.progress.compile_seconds += 0.0 if m.compile_seconds is None else float(m.compile_seconds.sum())
             self.progress.outcomes += np.bincount(m.outcome, minlength=len(Outcome))
         return results
 
@@ -315,8 +320,8 @@ class _Run:
         )
         return replace(
             _labels(self.trial, sweep), status=status, problems=problems, evaluations=p.evaluations, outcomes=outcomes,
-            learner_seconds=p.learner_seconds, evaluation_seconds=p.evaluation_seconds, queue_seconds=p.queue_seconds,
-            wall_seconds=p.wall_seconds, started_at=p.started_at, report=finite(p.report), resumed=p.resumed,
+            learner_seconds=p.learner_seconds, evaluation_seconds=p.evaluation_seconds, compile_seconds=p.compile_seconds,
+            queue_seconds=p.queue_seconds, wall_seconds=p.wall_seconds, started_at=p.started_at, report=finite(p.report), resumed=p.resumed,
         )  # fmt: skip
 
 
@@ -350,7 +355,7 @@ def _runs(mask: np.ndarray) -> list[slice]:
 def _put(whole: Measurements, rows: slice, part: Measurements) -> Measurements:
     """``whole`` with ``rows`` replaced by a measurement of the same placements."""
     changed: dict[str, Any] = {}
-    for key in ("outcome", "seconds", "objective", "start", "finish"):
+    for key in ("outcome", "seconds", "objective", "start", "finish", "deviation", "compile_seconds"):
         old, new = getattr(whole, key), getattr(part, key)
         if old is not None and new is not None:
             old = old.copy()
@@ -398,5 +403,6 @@ def _problem_result(base: ProblemResult, one: ProblemProgress, evaluations: int,
     return replace(
         base, objective=one.objective if found else None, seconds=one.seconds if found else None, outcome=Outcome(one.outcome).name,
         placement=None if one.placement is None else tuple(one.placement.tolist()), evaluations=one.evaluations,
-        best_evaluation=one.best_evaluation, seed=seed, first=one.first, protocol=one.protocol, host=one.host, curve=tuple(curve),
+        best_evaluation=one.best_evaluation, seed=seed, first=one.first, protocol=one.protocol, host=one.host, deviation=one.deviation,
+        curve=tuple(curve),
     )  # fmt: skip

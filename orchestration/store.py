@@ -15,7 +15,7 @@ from orchestration.frozen import canonical
 
 STORE = "measurements.sqlite"
 _TABLE = """CREATE TABLE IF NOT EXISTS measurements (
-    context TEXT, placement BLOB, outcome INTEGER, seconds REAL, objective REAL, host TEXT, samples BLOB, note TEXT,
+    context TEXT, placement BLOB, outcome INTEGER, seconds REAL, objective REAL, host TEXT, samples BLOB, note TEXT, deviation REAL,
     PRIMARY KEY (context, placement)) WITHOUT ROWID"""
 
 
@@ -35,6 +35,8 @@ class MeasurementStore:
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=NORMAL")
         self._connection.execute(_TABLE)
+        if "deviation" not in [column[1] for column in self._connection.execute("PRAGMA table_info(measurements)")]:
+            self._connection.execute("ALTER TABLE measurements ADD COLUMN deviation REAL")  # a store of an earlier version
 
     def read(self, context: Hashable, placements: np.ndarray) -> tuple[np.ndarray, list[Rows]]:
         """Which of int16[B, V] placements are known, bool[B], and the row of each of these in order."""
@@ -42,17 +44,18 @@ class MeasurementStore:
         rows: list[Rows] = []
         for i, placement in enumerate(placements):
             row = self._connection.execute(
-                "SELECT outcome, seconds, objective, host, samples, note FROM measurements WHERE context = ? AND placement = ?",
+                "SELECT outcome, seconds, objective, host, samples, note, deviation FROM measurements WHERE context = ? AND placement = ?",
                 (name, placement.tobytes()),
             ).fetchone()
             if row is not None:
                 found[i] = True
-                outcome, seconds, objective, host, samples, note = row
+                outcome, seconds, objective, host, samples, note, deviation = row
                 rows.append(
                     Rows(
                         np.array([outcome], dtype=np.int8), np.array([np.nan if seconds is None else seconds]),
                         np.array([np.inf if objective is None else objective]), host,
                         None if samples is None else (np.frombuffer(samples),), None if note is None else (note,),
+                        None if deviation is None else np.array([deviation]),
                     )
                 )  # fmt: skip
         return found, rows
@@ -65,13 +68,14 @@ class MeasurementStore:
                 name, placement.tobytes(), int(rows.outcome[i]), _finite(rows.seconds[i]), _finite(rows.objective[i]), rows.host,
                 None if rows.samples is None else np.ascontiguousarray(rows.samples[i], dtype=np.float64).tobytes(),
                 None if rows.notes is None else rows.notes[i],
+                None if rows.deviation is None else _finite(rows.deviation[i]),
             )
             for i, placement in enumerate(placements)
             if rows.outcome[i] != Outcome.INFRASTRUCTURE
         ]  # fmt: skip
         self._connection.execute("BEGIN")
         try:
-            self._connection.executemany("INSERT OR IGNORE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._connection.executemany("INSERT OR IGNORE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
             self._connection.execute("COMMIT")
         except sqlite3.Error:
             self._connection.execute("ROLLBACK")

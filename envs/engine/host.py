@@ -83,6 +83,7 @@ class Engine:
         rows = [self._row(problem, p) if may else broken for p, may in zip(placements, valid, strict=True)]
         ok = np.array([r["outcome"] == Outcome.OK for r in rows], dtype=bool)
         seconds = np.array([self.measuring.seconds(r["samples"]) if good else np.nan for r, good in zip(rows, ok, strict=True)])
+        deviation = np.array([self.measuring.dispersion(r["samples"]) if good else np.nan for r, good in zip(rows, ok, strict=True)])
         objective = np.where(ok, seconds, np.inf)
         if problem.objective == "energy" and ok.any():
             busy = np.array([r["run"].finish - r["run"].start for r, good in zip(rows, ok, strict=True) if good])
@@ -95,7 +96,7 @@ class Engine:
             start=np.array([r.start if r else nothing for r in runs]) if trace else None,
             finish=np.array([r.finish if r else nothing for r in runs]) if trace else None,
             transfers=tuple(r.transfers if r else np.empty((0, 5)) for r in runs) if trace else None,
-            samples=tuple(r["samples"] for r in rows), notes=tuple(r["note"] for r in rows),
+            samples=tuple(r["samples"] for r in rows), deviation=deviation, notes=tuple(r["note"] for r in rows),
         )  # fmt: skip
 
     def _row(self, problem: Problem, placement: np.ndarray) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class ToolkitChoice:
             problem_hash=problem.content_hash, placements=placements, outcome=outcome, seconds=seconds,
             objective=np.where(outcome == Outcome.OK, seconds, np.inf), seed=seed, protocol=self.protocol, host=fingerprint(), first=first,
             samples=tuple(d.samples for d in details), notes=tuple(d.note for d in details),
+            deviation=np.array([d.dispersion if d.outcome == Outcome.OK else np.nan for d in details]),
+            compile_seconds=np.array([d.compile_seconds for d in details]),
         )  # fmt: skip
 
     def close(self) -> None:

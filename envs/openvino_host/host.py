@@ -127,6 +127,8 @@ class OpenVinoHost:
             problem_hash=problem.content_hash, placements=placements, outcome=outcome, seconds=seconds, objective=objective, seed=seed,
             protocol=self.protocol, host=fingerprint(), first=first,
             samples=tuple(d.samples for d in details), notes=tuple(d.note for d in details),
+            deviation=np.array([d.dispersion if d.outcome == Outcome.OK else np.nan for d in details]),
+            compile_seconds=np.array([d.compile_seconds for d in details]),
         )  # fmt: skip
 
     def details(self, problem: Problem, placements: np.ndarray) -> list[Detail]:

@@ -35,6 +35,12 @@ class Run:
     curve: tuple[CurvePoint, ...] = ()
     """Against placements of this problem, of which a trial on many problems has spent more."""
     placement: tuple[int, ...] | None = None
+    deviation: float | None = None
+    """Standard deviation of the runs behind the best measurement, seconds; None where it is not made of runs of real hardware."""
+    compile_seconds: float = 0.0
+    """Mean time to make a placement of the trial ready to run, no part of any measured time."""
+    measured_by: str = ""
+    """Protocol and fingerprint of what measured the best placement."""
 
     @property
     def row(self) -> tuple[str, str]:
@@ -163,7 +169,8 @@ def collect(results: Iterable[TrialResult], bounds: Mapping[str, float] | None =
                 known[p.problem_hash] = max(known.get(p.problem_hash, 0.0), float(proven))
             runs.append(
                 Run(trial.trial, trial.stage, trial.method, key, trial.seed, value, p.evaluations, trial.wall_seconds / len(trial.problems),
-                    tuple(c._replace(evaluations=c.own or c.evaluations) for c in p.curve), p.placement)
+                    tuple(c._replace(evaluations=c.own or c.evaluations) for c in p.curve), p.placement, p.deviation,
+                    trial.compile_seconds / max(1, trial.evaluations), f"{p.protocol} on {p.host}")
             )  # fmt: skip
     counted = {row: Tally({s: c[s] for s in STATUSES if c[s]}, c["invalid"]) for row, c in tallies.items()}
     return Collection(tuple(runs), _infos(infos, best, known), counted)

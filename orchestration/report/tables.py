@@ -10,7 +10,7 @@ from typing import Any
 from orchestration.report import formats
 from orchestration.report.comparison import Cell, Comparison, Standing
 from orchestration.report.formats import Table, plural
-from orchestration.report.runs import ProblemInfo
+from orchestration.report.runs import ProblemInfo, Run
 from orchestration.statistics import LEVEL, REPLICATES, Interval
 
 NONE = "–"
@@ -122,9 +122,36 @@ def runs_table(comparison: Comparison) -> Table:
     return Table("Runs", columns, tuple(rows), left=3)
 
 
+def measured(comparison: Comparison) -> Table | None:
+    """What real hardware took for the best placement of each method and problem, and what that hardware is; None without any."""
+    collection = comparison.collection
+    best: dict[tuple[tuple[str, str], str], Run] = {}
+    for run in sorted((r for r in collection.runs if r.deviation is not None), key=lambda r: r.objective):
+        best.setdefault((run.row, run.problem), run)
+    if not best:
+        return None
+    rows = []
+    for info in comparison.problems:
+        for row in comparison.order:
+            if (row, info.key) in best:
+                run = best[row, info.key]
+                time = f"{_scaled(run.objective, info)} {info.scale[1]}"
+                rows.append(
+                    (info.name, collection.label(row), time, f"{1e3 * (run.deviation or 0.0):.2g} ms", f"{run.compile_seconds:.2g}")
+                )
+    notes = [
+        "deviation: standard deviation of the runs that the best measurement is made of.",
+        "compile s: mean time to make a placement ready to run, no part of what was measured.",
+        *(f"measured by {text}" for text in sorted({r.measured_by for r in best.values()})),
+    ]
+    return Table(
+        "Measured on real hardware, best placement", ("problem", "method", "best", "deviation", "compile s"), tuple(rows), tuple(notes), 2
+    )
+
+
 def all_tables(comparison: Comparison, times: bool = True) -> list[Table]:
     """What a report shows, in order."""
-    tables = [leaderboard(comparison, times), versus(comparison), per_problem(comparison)]
+    tables = [leaderboard(comparison, times), versus(comparison), per_problem(comparison), measured(comparison)]
     return [t for t in tables if t is not None]
 
 

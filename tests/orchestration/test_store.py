@@ -1,6 +1,7 @@
 """What was measured for real is measured once, also after a restart; leases that ended are refused."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from envs.measurement import Outcome
 from orchestration.cache import Rows, join
+from orchestration.frozen import canonical
 from orchestration.hosts import SimulatorActor, StaleLease
 from orchestration.service import RewardService
 from orchestration.store import STORE, MeasurementStore
@@ -101,3 +103,22 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_store_of_an_earlier_version_is_read_and_written(tmp_path):
+    with sqlite3.connect(tmp_path / STORE) as old:
+        old.execute(
+            "CREATE TABLE measurements (context TEXT, placement BLOB, outcome INTEGER, seconds REAL, objective REAL, host TEXT, "
+            "samples BLOB, note TEXT, PRIMARY KEY (context, placement)) WITHOUT ROWID"
+        )
+        old.execute("INSERT INTO measurements VALUES (?, ?, 0, 1.0, 1.0, 'h', NULL, NULL)", (canonical(("p",)), rows(1)[0].tobytes()))
+    old.close()
+    store, placements = MeasurementStore(tmp_path / STORE), rows(2)
+    one, two = (np.full(1, x) for x in (2.0, 0.25))
+    store.write(("p",), placements[1:], Rows(np.zeros(1, np.int8), one, one, "h", deviation=two))
+    found, known = store.read(("p",), placements)
+    assert found.all() and known[0].deviation is None and known[1].deviation == 0.25
+    joined = join(known)
+    assert np.isnan(joined.deviation[0]) and joined.deviation[1] == 0.25 and joined.compile_seconds is None
+    assert joined.cut(slice(1, 2)).deviation == 0.25
+    store.close()
