@@ -40,7 +40,7 @@ TRACING_HOSTS = ("dataflow",)
 SIMULATORS: Mapping[str, tuple[str, ...]] = {"simulator": SIMULATOR_OPTIONS, "work-conserving": WORK_CONSERVING_OPTIONS}
 """Options of the kinds that simulate, which any process can."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {**SIMULATORS, **HOST_OPTIONS}
-"""Options of every known kind; others are kinds of hosts that register with the service."""
+"""Options of every kind."""
 
 
 class InfrastructureError(RuntimeError):
