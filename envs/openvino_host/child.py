@@ -20,11 +20,11 @@ from envs.graph import ComputationGraph
 from envs.graphs.openvino_capture import InputShapes, first_line, import_openvino
 from envs.measurement import Outcome
 from envs.openvino_host.devices import HostDevice, register
-from envs.openvino_host.execution import Choice, Executable, Hetero, Overlapped
+from envs.openvino_host.execution import Choice, Executable, Hetero, Overlapped, Serial
 from envs.openvino_host.model import PreparedModel, agreement
 from envs.openvino_host.rows import ended
 
-MODES: Mapping[str, Callable[..., Executable]] = {"hetero": Hetero, "overlapped": Overlapped}
+MODES: Mapping[str, Callable[..., Executable]] = {"serial": Serial, "overlapped": Overlapped, "hetero": Hetero}
 _MEMORY_SIGNS = ("bad_alloc", "out of memory", "failed to allocate", "out_of_resources", "cannot allocate")
 
 
@@ -40,25 +40,31 @@ class _Child:
         self.build, self.measuring, self.tolerance, self.keep, self.seed = MODES[mode], measuring, tolerance, keep, seed
         self.models: dict[str, PreparedModel] = {}
         self.refused: dict[str, np.ndarray] = {}
-        self.compiled: OrderedDict[tuple[str, bytes], tuple[Executable, float]] = OrderedDict()
+        self.compiled: OrderedDict[tuple[str, bytes], Executable] = OrderedDict()
 
     def describe(self) -> list[str]:
         """What each device is, by its plugin's full name and the settings given."""
         full = [str(self.core.get_property(target, "FULL_DEVICE_NAME")) for target in self.targets]
         return [f"{name}: {device.text} on {what}" for name, device, what in zip(self.device_names, self.devices, full, strict=True)]
 
-    def prepare(self, key: str, path: Path, shapes: InputShapes | None, graph: ComputationGraph) -> None:
-        """Read a model and find the right results and what each device refuses."""
-        model = PreparedModel(self.core, path, shapes, graph, self.seed)
-        types = np.asarray(graph.op_types)
-        self.refused[key] = np.stack(
-            [model.unsupported(t) | np.isin(types, sorted(d.refuses)) for t, d in zip(self.targets, self.devices, strict=True)], axis=1
-        )
+    def prepare(self, key: str, path: Path, shapes: InputShapes | None, graph: ComputationGraph) -> dict[str, Any] | None:
+        """Read a model and find the right results and what each device refuses; an answer if memory does not suffice."""
+        try:
+            model = PreparedModel(self.core, path, shapes, graph, self.seed)
+            self.refused[key] = np.stack(
+                [model.unsupported(t) | np.isin(model.kinds, sorted(d.refuses)) for t, d in zip(self.targets, self.devices, strict=True)],
+                axis=1,
+            )
+            model.expected  # noqa: B018 (computed here, under the limit for preparing)
+        except (RuntimeError, MemoryError) as error:
+            if _memory_sign(error) is None:
+                raise
+            return _failed("cannot even be prepared", error)
         self.models[key] = model
-        model.expected  # noqa: B018 (computed here, under the limit for preparing)
+        return None
 
-    def measure(self, key: str, placement: np.ndarray) -> dict[str, Any]:
-        """Compile (or find compiled) and run one placement."""
+    def compile(self, key: str, placement: np.ndarray) -> dict[str, Any]:
+        """Compile one placement (or find it compiled): the answer if that fails, otherwise the seconds it took."""
         model = self.models[key]
         where = model.settled(placement)
         refused = np.flatnonzero(self.refused[key][np.arange(len(where)), where])
@@ -66,48 +72,48 @@ class _Child:
             node = int(refused[0])
             name, kind = model.graph.names[node], model.graph.op_types[node]
             return ended(Outcome.INVALID, f"device {self.device_names[where[node]]!r} cannot run operation {name!r} of type {kind}")
-        try:
-            executable, seconds = self._compiled(key, model, where)
-        except (RuntimeError, MemoryError) as error:
-            return _failed("does not compile", error)
-        return self._run(model, executable, seconds)
+        return self._compiled((key, where.tobytes()), lambda: self.build(model, where, self.targets))
 
-    def outputs(self, key: str, placement: np.ndarray) -> list[np.ndarray]:
-        """What one placement computes from the model's inputs; InputError if it does not."""
-        model = self.models[key]
-        try:
-            executable, _ = self._compiled(key, model, model.settled(placement))
-            executable.run()
-        except (RuntimeError, MemoryError) as error:
-            raise InputError(f"a placement of {model.graph.name!r} does not run: {first_line(error)}") from None
-        return executable.outputs()
+    def compile_choice(self, key: str, kind: str, order: list[int]) -> dict[str, Any]:
+        """The same for the toolkit's own choice among devices in order of preference; ``kind`` is ``HETERO`` or ``AUTO``."""
+        target = f"{kind}:{','.join(self.targets[d] for d in order)}"
+        return self._compiled((key, target.encode()), lambda: Choice(self.models[key], target))
 
-    def choose(self, key: str, kind: str, order: list[int]) -> dict[str, Any]:
-        """Run the toolkit's own choice among devices in order of preference; ``kind`` is ``HETERO`` or ``AUTO``."""
-        model = self.models[key]
-        begin = time.perf_counter()
-        try:
-            executable = Choice(model, f"{kind}:{','.join(self.targets[d] for d in order)}")
-        except (RuntimeError, MemoryError) as error:
-            return _failed("does not compile", error)
-        return self._run(model, executable, time.perf_counter() - begin)
-
-    def _compiled(self, key: str, model: PreparedModel, where: np.ndarray) -> tuple[Executable, float]:
-        entry = (key, where.tobytes())
+    def _compiled(self, entry: tuple[str, bytes], build: Callable[[], Executable]) -> dict[str, Any]:
         if entry in self.compiled:
             self.compiled.move_to_end(entry)
-            return self.compiled[entry][0], 0.0
+            return {"compile_seconds": 0.0}
         while len(self.compiled) >= max(1, self.keep):
-            self.compiled.popitem(last=False)[1][0].close()
+            self.compiled.popitem(last=False)[1].close()
         begin = time.perf_counter()
-        executable = self.build(model, where, self.targets)
-        self.compiled[entry] = (executable, time.perf_counter() - begin)
-        return self.compiled[entry]
+        try:
+            self.compiled[entry] = build()
+        except (RuntimeError, MemoryError) as error:
+            return _failed("does not compile", error)
+        return {"compile_seconds": time.perf_counter() - begin}
 
-    def _run(self, model: PreparedModel, executable: Executable, compile_seconds: float) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
+        """Run what was compiled (or found compiled) last."""
+        entry = next(reversed(self.compiled))
+        row = self._run(self.models[entry[0]], self.compiled[entry])
+        if row["outcome"] not in (Outcome.OK, Outcome.TOO_SLOW):
+            self.compiled.pop(entry).close()  # threads of a failed run may still be at work in it
+        return row
+
+    def outputs(self) -> list[np.ndarray]:
+        """What that computes from the model's inputs; InputError if it does not run."""
+        entry = next(reversed(self.compiled))
+        try:
+            self.compiled[entry].run()
+        except (RuntimeError, MemoryError) as error:
+            self.compiled.pop(entry).close()
+            raise InputError(f"a placement of {self.models[entry[0]].graph.name!r} does not run: {first_line(error)}") from None
+        return self.compiled[entry].outputs()
+
+    def _run(self, model: PreparedModel, executable: Executable) -> dict[str, Any]:
         m = self.measuring
         samples: list[float] = []
-        extra: dict[str, Any] = {"compile_seconds": compile_seconds, "segments": executable.segments}
+        extra: dict[str, Any] = {"segments": executable.segments}
         end = time.perf_counter() + m.time_limit
         try:
             for repetition in range(m.warm_up + m.repetitions):
@@ -130,10 +136,15 @@ class _Child:
 
 
 def _failed(what: str, error: BaseException) -> dict[str, Any]:
-    text = str(error)
-    memory = isinstance(error, MemoryError) or any(sign in text.lower() for sign in _MEMORY_SIGNS)
-    line = first_line(error) if isinstance(error, Exception) else text
-    return ended(Outcome.OUT_OF_MEMORY if memory else Outcome.INVALID, f"the placement {what}: {line}")
+    sign = _memory_sign(error)
+    line = sign or (first_line(error) if isinstance(error, Exception) else str(error))
+    return ended(Outcome.OUT_OF_MEMORY if sign is not None else Outcome.INVALID, f"the placement {what}: {line}")
+
+
+def _memory_sign(error: BaseException) -> str | None:
+    """The line of an error that tells of memory; OpenVINO wraps errors in others."""
+    lines = [line.strip() for line in str(error).splitlines() if any(sign in line.lower() for sign in _MEMORY_SIGNS)]
+    return lines[-1] if lines else "out of memory" if isinstance(error, MemoryError) else None
 
 
 if __name__ == "__main__":

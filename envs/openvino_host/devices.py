@@ -28,11 +28,12 @@ class HostDevice:
     plugin: str
     """``CPU``, ``GPU``, ``GPU.1``, ``NPU``, … as `openvino.Core.available_devices` names it."""
     threads: int | None = None
-    """Inference threads (CPU plugin)."""
+    """Inference threads (CPU plugin). HETERO forgets them in a model that it splits."""
     precision: str | None = None
     """Inference precision, one of `PRECISIONS`; None leaves it to the plugin, which may take half precision by itself."""
     pin: bool | None = None
-    """Whether the plugin pins its threads to cores."""
+    """Whether the plugin pins its threads to cores. It cannot be told which: every pinned instance begins with the first core, so
+    instances that are to work at the same time need ``pin: false``."""
     refuses: frozenset[str] = frozenset()
     """Operation types that it must not be given, in addition to those its plugin does not support."""
     properties: tuple[tuple[str, Any], ...] = ()

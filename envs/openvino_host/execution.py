@@ -1,4 +1,4 @@
-"""Placements compiled so that they run: by HETERO, or as segments that overlap. Measuring them does not belong here."""
+"""Placements compiled so that they run: by HETERO, or as segments in turn or overlapping. Measuring them does not belong here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from envs.graph import ComputationGraph
 from envs.graphs.openvino_capture import import_openvino
@@ -54,9 +56,6 @@ def segments_of(graph: ComputationGraph, placement: np.ndarray, nodes: np.ndarra
     A node's depth is the largest number of changes of device on any path to it. Connected nodes of one device and depth are a
     piece, so edges between pieces always go to a greater depth. Numbers are in an order in which the pieces can run.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     inside = nodes[graph.edges].all(axis=1)
     source, target = graph.edges[inside].T
     switch = placement[source] != placement[target]
@@ -115,17 +114,19 @@ class Choice(Hetero):
     """The toolkit's own choice: no affinities, ``AUTO`` or ``HETERO`` over devices in order of preference."""
 
     def __init__(self, prepared: PreparedModel, target: str) -> None:
-        self.compiled = prepared.core.compile_model(prepared.model.clone(), target)
+        # AUTO would otherwise answer from the CPU until the chosen device has compiled the model
+        settings = {"ENABLE_STARTUP_FALLBACK": False} if target.startswith("AUTO") else {}
+        self.compiled = prepared.core.compile_model(prepared.model.clone(), target, settings)
         self.segments = 1
         self.request = self.compiled.create_infer_request()
         for i, x in enumerate(prepared.inputs):
             self.request.set_input_tensor(i, import_openvino().Tensor(x))
 
 
-class Overlapped:
-    """Every piece compiled by itself for its device; a thread for each device runs pieces as soon as their inputs are there.
+class Serial:
+    """Every piece compiled by itself for its device; pieces run one after another. Tensors pass between them without a copy.
 
-    Tensors pass between pieces without a copy. Ready pieces of one device run in topological order.
+    Unlike with `Hetero`, each piece keeps to its device's properties: HETERO forgets the limit of threads of a model that it splits.
     """
 
     def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
@@ -141,13 +142,33 @@ class Overlapped:
                 self.requests[k].set_input_tensor(port, tensor(prepared.inputs[source]))
             else:
                 self.requests[k].set_input_tensor(port, self.requests[source[0]].get_output_tensor(source[1]))
-        self.results = cut.results
-        self.needs = cut.needs
-        self.wakes = cut.wakes
+        self.after, self.results = cut.after, cut.results
+
+    def run(self) -> None:
+        """One inference."""
+        for request in self.requests:
+            request.infer()
+
+    def outputs(self) -> list[np.ndarray]:
+        """Copies."""
+        known = [r if isinstance(r, np.ndarray) else self.requests[r[0]].get_output_tensor(r[1]).data for r in self.results]
+        return [x.copy() for x in known]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Overlapped(Serial):
+    """As `Serial`, but a thread for each device runs pieces as soon as their inputs are there, in topological order."""
+
+    def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
+        super().__init__(prepared, placement, devices)
+        self.wakes = [sorted(a) for a in self.after]
+        self.needs = [sum(k in a for a in self.after) for k in range(self.segments)]
         self._waiting: list[int] = []
         self._lock, self._done = threading.Lock(), threading.Event()
         self._failure: BaseException | None = None
-        self._queues: dict[int, queue.PriorityQueue[int]] = {d: queue.PriorityQueue() for d in set(cut.device)}
+        self._queues: dict[int, queue.PriorityQueue[int]] = {d: queue.PriorityQueue() for d in set(self.device)}
         self._threads = [threading.Thread(target=self._work, args=(q,), daemon=True) for q in self._queues.values()]
         for thread in self._threads:
             thread.start()
@@ -156,6 +177,8 @@ class Overlapped:
         """One inference; raises what a piece raised."""
         self._waiting, self._left, self._failure = list(self.needs), self.segments, None
         self._done.clear()
+        if not self.segments:
+            return
         for k in [k for k, n in enumerate(self.needs) if n == 0]:
             self._queues[self.device[k]].put(k)
         self._done.wait()
@@ -181,10 +204,6 @@ class Overlapped:
                     self._done.set()
             for after in ready:
                 self._queues[self.device[after]].put(after)
-
-    def outputs(self) -> list[np.ndarray]:
-        """Copies."""
-        return [self.requests[k].get_output_tensor(port).data.copy() for k, port in self.results]
 
     def close(self) -> None:
         """End the threads."""
@@ -241,10 +260,14 @@ class _Cut:
                         after[int(piece[node[producer]])].add(k)
                     parameters[k].append(entry)
                 port.replace_source_output(entry.output(0))
-        final = []
+        final: list[Any] = []
         for result in model.get_results():
             source = result.input(0).get_source_output()
             key = (source.get_node().get_name(), source.get_index())
+            if kinds[key[0]] in ("Constant", "Parameter"):  # nothing computes it
+                known = prepared.inputs[inputs[key[0]]] if key[0] in inputs else source.get_node().data
+                final.append(np.array(known))
+                continue
             outputs[int(piece[node[key[0]]])].setdefault(key, source)
             final.append(key)
         home = {key: (k, i) for k, made in enumerate(outputs) for i, key in enumerate(made)}
@@ -253,8 +276,8 @@ class _Cut:
             for k, (made, given) in enumerate(zip(outputs, parameters, strict=True))
         ]
         self.feeds += [(k, port, home[key]) for k, port, key in wanted]
-        self.results = [home[key] for key in final]
-        self.wakes = [sorted(a) for a in after]
-        self.needs = [sum(k in a for a in after) for k in range(count)]
+        self.results = [key if isinstance(key, np.ndarray) else home[key] for key in final]
+        self.after = after
+        """Pieces that read what each piece computes."""
         members = [int(np.flatnonzero(piece == k)[0]) for k in range(count)]
         self.device = [int(placement[v]) for v in members]

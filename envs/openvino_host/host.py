@@ -35,7 +35,7 @@ from envs.simulators.evaluator import as_placements
 
 HSDAG_PROTOCOL = Measuring(warm_up=0, repetitions=10, average_last=5)
 """10 runs, mean of the last 5 (HSDAG, Table 2)."""
-MODES = ("hetero", "overlapped")
+MODES = ("serial", "overlapped", "hetero")
 _START_LIMIT = 120.0
 _GRACE = 5.0
 
@@ -73,7 +73,9 @@ class OpenVinoHost:
     devices: Mapping[str, HostDevice | Any]
     """What stands for each device of the network (see `envs.openvino_host.devices.parse_devices`)."""
     mode: str = "hetero"
-    """``hetero``: one HETERO model, whose pieces run one after another; ``overlapped``: pieces run as soon as they can."""
+    """``hetero``: one model compiled by HETERO, whose pieces run one after another and forget their devices' limits of threads;
+    ``serial``: pieces compiled each by itself for its device, and run one after another; ``overlapped``: the same, run as soon as they
+    can."""
     models: Mapping[str, Any] = field(default_factory=dict)
     """By the graph's name, the model that it was captured from: ``{model: NAME, **options}`` or ``{file: PATH, input_shapes: …}``.
     A graph with the name of a model needs no entry."""
@@ -98,12 +100,20 @@ class OpenVinoHost:
         self.devices = parse_devices(self.devices)
         if self.mode not in MODES:
             raise InputError(f"unknown mode {self.mode!r} of an OpenVINO host{nearest(str(self.mode), MODES)}")
+        limited = [name for name, device in self.devices.items() if device.threads is not None]
+        if self.mode == "hetero" and limited and len(self.devices) > 1:
+            raise InputError(
+                f"device {limited[0]!r} has a limit of threads, which HETERO forgets in a model that it splits; use mode serial"
+            )
 
     @property
     def protocol(self) -> str:
         """Everything that decides what a measurement means."""
         devices = ",".join(f"{name}={device.text}" for name, device in self.devices.items())
-        return f"openvino:{self.mode} runs={self.measuring.text} on {devices}"
+        memory = "" if self.memory_limit is None else f"+{self.memory_limit:g}B"
+        limits = f"{self.compile_limit:g}s+{self.measuring.time_limit:g}s{memory}"
+        checks = f"within={self.tolerance:g} inputs={self.input_seed} limits={limits}"
+        return f"openvino:{self.mode} runs={self.measuring.text} {checks} on {devices}"
 
     @property
     def deterministic(self) -> bool:
@@ -144,7 +154,7 @@ class OpenVinoHost:
         over = np.flatnonzero(problem.memory_used(placement[None, :])[0] > problem.network.memory)
         if over.size:
             return ended(Outcome.OUT_OF_MEMORY, f"device {problem.network.names[over[0]]!r} has too little memory for its operations")
-        return self._measured(problem.graph, "measure", placement)
+        return self._measured(problem.graph, "compile", placement)
 
     def choice(self, problem: Problem, preference: Sequence[str], kind: str = "HETERO") -> Detail:
         """The toolkit's own choice among devices in order of preference (OpenVINO-CPU, OpenVINO-GPU of Table 2).
@@ -155,7 +165,7 @@ class OpenVinoHost:
             kind: ``HETERO`` (each operation goes to the first device that supports it) or ``AUTO`` (one device for all).
         """
         order = [problem.network.index(name) for name in preference]
-        return self._detail(self._measured(problem.graph, "choose", kind, order))
+        return self._detail(self._measured(problem.graph, "compile_choice", kind, order))
 
     def outputs(self, problem: Problem, placement: np.ndarray) -> list[np.ndarray]:
         """What a valid ``placement`` int16[V] computes from the inputs that all measurements use (to compare as Table 4 does).
@@ -164,8 +174,10 @@ class OpenVinoHost:
             InputError: if it does not run.
         """
         try:
-            key = self._ready(problem.graph)
-            return self._started().ask(self.compile_limit + self.measuring.time_limit + _GRACE, "outputs", key, placement)
+            row = self._compiled(problem.graph, "compile", placement)
+            if "outcome" in row:
+                raise InputError(f"a placement of {problem.name} does not run: {row['note']}")
+            return self._of_compiled("outputs")
         except Fault as fault:
             raise InputError(f"a placement of {problem.name} does not run: {fault}") from None
 
@@ -180,17 +192,34 @@ class OpenVinoHost:
         dispersion = self.measuring.dispersion(samples) if len(samples) else float("nan")
         return Detail(outcome, row["note"], samples, seconds, dispersion, row["compile_seconds"], row["segments"], row["agreement"])
 
+    def _compiled(self, graph: ComputationGraph, command: str, *arguments: Any) -> dict[str, Any]:
+        """The child's answer if a placement cannot be compiled, otherwise only the seconds that compiling took.
+
+        Raises:
+            Fault: what happens before the placement is looked at has no exit code.
+        """
+        try:
+            key, failed = self._ready(graph)
+        except Fault as fault:
+            raise Fault(False, str(fault)) from None
+        return failed or self._started().ask(self.compile_limit + _GRACE, command, key, *arguments)
+
+    def _of_compiled(self, command: str) -> Any:
+        """What the process answers about what it compiled last."""
+        if self._process is None:
+            raise Fault(False, "the measuring process was ended")
+        return self._process.ask(self.measuring.time_limit + _GRACE, command)
+
     def _measured(self, graph: ComputationGraph, command: str, *arguments: Any) -> dict[str, Any]:
         """The child's answer; a plugin that dies twice over a placement is the placement's fault."""
         deaths = 0
         while True:
             kills = _kills()
             try:
-                key = self._ready(graph)
-            except Fault as fault:
-                return ended(Outcome.INFRASTRUCTURE, str(fault))
-            try:
-                return self._started().ask(self.compile_limit + self.measuring.time_limit + _GRACE, command, key, *arguments)
+                compiled = self._compiled(graph, command, *arguments)
+                if "outcome" in compiled:
+                    return compiled
+                return {**self._of_compiled("measure"), **compiled}
             except Fault as fault:
                 if fault.late:
                     return ended(Outcome.TOO_SLOW, str(fault))
@@ -217,14 +246,15 @@ class OpenVinoHost:
                 raise
         return self._process
 
-    def _ready(self, graph: ComputationGraph) -> str:
-        """The key of a graph whose model the process has read."""
+    def _ready(self, graph: ComputationGraph) -> tuple[str, dict[str, Any] | None]:
+        """The key of a graph whose model the process has read, and the answer if it has too little memory for that."""
         process, key = self._started(), graph.content_hash
         if key not in self._prepared:
             path, shapes = self._ir(graph)
-            process.ask(self.prepare_limit, "prepare", key, path, shapes, graph)
+            if (failed := process.ask(self.prepare_limit, "prepare", key, path, shapes, graph)) is not None:
+                return key, failed
             self._prepared.add(key)
-        return key
+        return key, None
 
     def _ir(self, graph: ComputationGraph) -> tuple[Path, Any]:
         """The IR file of a graph's model, and its input shapes."""

@@ -55,6 +55,7 @@ class PreparedModel:
         openvino_capture.concrete(self.model, shapes, graph.name)
         layers, _, _ = openvino_capture.parse_ir(path)
         self.layers = [layer.name for layer in layers]
+        self.kinds = np.asarray(graph.op_types)
         rng = np.random.default_rng(seed)
         self.inputs = [_input(p, rng) for p in self.model.get_parameters()]
 

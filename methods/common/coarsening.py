@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -54,25 +55,38 @@ def distinct(edges: np.ndarray, n: int) -> np.ndarray:
     return np.stack((keys // n, keys % n), axis=1)
 
 
-def chains(n: int, edges: np.ndarray) -> np.ndarray:
-    """Which of the distinct ``edges`` [E, 2] join a node's only child to that child's only parent (Appendix G), bool[E]."""
+def _merges(edges: np.ndarray, feasible: np.ndarray) -> np.ndarray:
+    """Which of the distinct ``edges`` [E, 2] join a node's only child to that child's only parent (Appendix G), bool[E].
+
+    Both must be ``feasible`` bool[N, D] on the same devices.
+    """
+    n = len(feasible)
     only_child = np.bincount(edges[:, 0], minlength=n) == 1
     only_parent = np.bincount(edges[:, 1], minlength=n) == 1
-    return only_child[edges[:, 0]] & only_parent[edges[:, 1]]
+    alike = (feasible[edges[:, 0]] == feasible[edges[:, 1]]).all(axis=1)
+    return only_child[edges[:, 0]] & only_parent[edges[:, 1]] & alike
 
 
-def coarsen(problem: Problem, merge_chains: bool = True) -> CoarseGraph:
+Chains = Literal["none", "units", "operations"]
+"""What is merged where it makes a chain: nothing, the problem's units, or its operations before they are joined to units."""
+
+
+def coarsen(problem: Problem, chains: Chains = "none") -> CoarseGraph:
     """The groups that HSDAG places.
 
-    The problem's own units (co-location groups) always become one node each. With ``merge_chains`` a unit then joins its parent
-    if it is the parent's sole child and has no other parent, provided that both may use the same devices.
+    The problem's own units (co-location groups) always become one node each. In a chain a node joins its parent if it is the parent's
+    sole child and has no other parent, provided that both may use the same devices. ``operations`` takes the graph as it is, as the
+    paper does: a weight is a parent, so that a convolution is never merged with what is before it. ``units`` contracts the units
+    first; a weight then belongs to its reader, and chains are longer.
     """
     heads, group = units(problem), unit_of(problem)
-    edges = distinct(group[problem.graph.edges], len(heads))
-    if merge_chains:
-        feasible = problem.feasible[heads]
-        alike = (feasible[edges[:, 0]] == feasible[edges[:, 1]]).all(axis=1)
-        group = components(len(heads), edges[chains(len(heads), edges) & alike])[group]
+    if chains == "units":
+        edges = distinct(group[problem.graph.edges], len(heads))
+        group = components(len(heads), edges[_merges(edges, problem.feasible[heads])])[group]
+    elif chains == "operations":
+        edges = distinct(problem.graph.edges, problem.n_nodes)
+        together = np.stack((np.arange(problem.n_nodes), heads[group]), axis=1)
+        group = components(problem.n_nodes, np.concatenate((edges[_merges(edges, problem.feasible)], together)))
     n = int(group.max()) + 1
     position = np.empty(problem.n_nodes, dtype=np.int64)
     position[problem.graph.topological_order] = np.arange(problem.n_nodes)

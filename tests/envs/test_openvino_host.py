@@ -22,6 +22,7 @@ from envs.openvino_host.model import agreement
 from envs.problem import Problem
 
 TWO = {"a": {"plugin": "CPU", "threads": 1, "precision": "f32"}, "b": {"plugin": "CPU", "threads": 2, "precision": "f32"}}
+UNLIMITED = {"a": {"plugin": "CPU", "precision": "f32"}, "b": {"plugin": "CPU", "precision": "f32", "pin": False}}
 QUICK = Measuring(warm_up=0, repetitions=3, average_last=2)
 
 
@@ -69,17 +70,17 @@ def problem_of(model, **network):
 
 
 def host_of(model, devices=TWO, **options):
-    return OpenVinoHost(devices, models={"small": {"file": str(model)}}, **{"measuring": QUICK, **options})
+    return OpenVinoHost(devices, models={"small": {"file": str(model)}}, **{"mode": "serial", "measuring": QUICK, **options})
 
 
 def random_valid(problem, n, seed=0):
     return problem.colocate(np.random.default_rng(seed).integers(0, 2, (n, problem.n_nodes)))
 
 
-@pytest.mark.parametrize("mode", ["hetero", "overlapped"])
+@pytest.mark.parametrize("mode", ["serial", "overlapped", "hetero"])
 def test_any_placement_runs_and_computes_the_same(model, mode):
     problem = problem_of(model)
-    with host_of(model, mode=mode) as host:
+    with host_of(model, UNLIMITED if mode == "hetero" else TWO, mode=mode) as host:
         placements = random_valid(problem, 6)
         details = host.details(problem, placements)
         again = host.details(problem, placements[-1:])[0]
@@ -166,6 +167,110 @@ def test_a_plugin_that_dies_twice_is_the_placements_fault_and_the_host_goes_on(m
         assert host.evaluate(problem, placement).outcome.tolist() == [Outcome.OK]
 
 
+def test_each_limit_ends_what_it_limits_and_the_host_goes_on(model):
+    problem = problem_of(model)
+    placements = random_valid(problem, 4)
+    with host_of(model, measuring=Measuring(0, 10**9, time_limit=0.5), keep_compiled=2) as host:
+        begin = time.monotonic()
+        slow = host.details(problem, placements[:1])[0]
+        assert slow.outcome == Outcome.TOO_SLOW
+        assert "the limit is 0.5 s" in slow.note
+        assert time.monotonic() - begin < 30
+        host.measuring = QUICK
+        taken = [d.compile_seconds > 0 for d in host.details(problem, placements[[0, 1, 2, 1, 0]])]
+        assert taken == [False, True, True, False, True], "two compiled placements are kept, the least recent goes first"
+        host.compile_limit = -4.9999  # with the grace that a limit has, 0.1 ms
+        late = host.details(problem, placements[3:])[0]
+        assert late.outcome == Outcome.TOO_SLOW
+        assert "was killed" in late.note
+        host.compile_limit = 60.0
+        assert host.details(problem, placements[3:])[0].outcome == Outcome.OK
+
+
+def test_limits_and_checks_are_part_of_the_protocol(model):
+    hurried = Measuring(0, 3, time_limit=1.0, average_last=2)
+    changes = ({}, {"tolerance": 0.1}, {"input_seed": 1}, {"compile_limit": 1.0}, {"memory_limit": 1e10}, {"measuring": hurried})
+    assert len({host_of(model, **more).protocol for more in changes}) == len(changes)
+
+
+def test_what_a_plugin_does_not_support_is_invalid_by_name(model, monkeypatch):
+    from envs.openvino_host import child
+    from envs.openvino_host.devices import parse_devices
+
+    problem = problem_of(model)
+    host = host_of(model)
+    path, shapes = host._ir(problem.graph)
+    measuring = child._Child(parse_devices(TWO), "serial", QUICK, 0.05, 4, None, 0)
+
+    class Core:
+        """As the real one, but its second device says that it cannot run Softmax."""
+
+        def query_model(self, model, device):
+            found = real.query_model(model, device)
+            return {k: v for k, v in found.items() if device != measuring.targets[1] or k != "soft"}
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    real, measuring.core = measuring.core, Core()
+    assert measuring.prepare("key", path, shapes, problem.graph) is None
+    placement = np.zeros(problem.n_nodes, dtype=np.int16)
+    assert "outcome" not in measuring.compile("key", placement)
+    placement[problem.graph.names.index("soft")] = 1
+    row = measuring.compile("key", placement)
+    assert (row["outcome"], row["note"]) == (Outcome.INVALID, "device 'b' cannot run operation 'soft' of type Softmax")
+    host.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gigabytes", [0.6, 0.9])
+def test_too_little_memory_is_an_outcome(gigabytes):
+    graph = capture("resnet-50")
+    problem = Problem(graph, DeviceNetwork(("a", "b"), 1e9, 1e9, 1e-5))
+    with OpenVinoHost(TWO, "serial", measuring=QUICK, memory_limit=gigabytes * 1e9) as host:
+        d = host.details(problem, random_valid(problem, 1))[0]
+    assert d.outcome == Outcome.OUT_OF_MEMORY, d.note
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["serial", "overlapped", "hetero"])
+@pytest.mark.parametrize("name", ["resnet-50", "inception-v3", "bert-base"])
+def test_any_placement_of_the_papers_models_runs_and_computes_the_same(name, mode):
+    """Operation by operation at random, in blocks, and all on one device."""
+    options = {"length": 16} if name == "bert-base" else {}
+    graph = capture(name, **options)
+    problem = Problem(graph, DeviceNetwork(("a", "b"), 1e9, 1e9, 1e-5))
+    rng, n = np.random.default_rng(0), problem.n_nodes
+    turn = np.empty(n, dtype=np.int64)
+    turn[graph.topological_order] = np.arange(n)
+    drawn = (
+        [rng.integers(0, 2, n) for _ in range(2)] + [rng.integers(0, 2, k)[turn * k // n] for k in (4, 20)] + [np.ones(n, dtype=np.int64)]
+    )
+    devices = UNLIMITED if mode == "hetero" else TWO
+    with OpenVinoHost(devices, mode, models={name: {"model": name, **options}}, measuring=QUICK) as host:
+        details = host.details(problem, problem.colocate(np.stack(drawn)))
+    for d in details:
+        assert d.outcome == Outcome.OK, d.note
+        assert d.agreement.relative < 1e-4
+    assert max(d.segments for d in details) > 20
+
+
+def test_a_result_that_nothing_computes(tmp_path):
+    openvino = import_openvino()
+    from openvino import opset13 as ops
+
+    x = ops.parameter([1, 4], np.float32, name="x")
+    made = ops.relu(x)
+    results = [ops.result(made), ops.result(x)]
+    path = tmp_path / "through.xml"
+    openvino.save_model(openvino.Model(results, [x], "through"), path)
+    problem = problem_of(path)
+    with OpenVinoHost(TWO, "overlapped", models={"through": {"file": str(path)}}, measuring=QUICK) as host:
+        d = host.details(problem, random_valid(problem, 2))[1]
+    assert d.outcome == Outcome.OK, d.note
+    assert d.agreement.relative == 0
+
+
 def test_wrong_requests_are_errors(model, tmp_path):
     problem = problem_of(model)
     placement = np.zeros((1, problem.n_nodes), dtype=np.int16)
@@ -174,14 +279,16 @@ def test_wrong_requests_are_errors(model, tmp_path):
     with pytest.raises(InputError, match="has devices x, y, but the host has a, b"):
         host.evaluate(other, placement)
     with pytest.raises(InputError, match="does not know which model graph 'small'"):
-        OpenVinoHost(TWO).evaluate(problem, placement)
+        OpenVinoHost(TWO, "serial").evaluate(problem, placement)
     write_model(tmp_path / "other.xml", channels=5)
-    wrong = OpenVinoHost(TWO, models={"small": {"file": str(tmp_path / "other.xml")}})
+    wrong = OpenVinoHost(TWO, "serial", models={"small": {"file": str(tmp_path / "other.xml")}})
     with pytest.raises(InputError, match="graph 'small' is not that of the host's model 'other'"):
         wrong.evaluate(problem, placement)
     with pytest.raises(InputError, match=r"device 'a' is GPU\.7, which OpenVINO does not find here; it finds CPU"):
         host_of(model, {"a": "GPU.7", "b": "CPU"}).evaluate(problem, placement)
     wrong.close()
+    with pytest.raises(InputError, match="device 'a' has a limit of threads, which HETERO forgets"):
+        host_of(model, mode="hetero")
     assert pickle.loads(pickle.dumps(host)) == host
     host.close()
 

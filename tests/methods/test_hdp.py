@@ -93,7 +93,7 @@ def test_learns_a_toy_problem(name, learning):
 
 def test_the_rnn_placer_sees_what_appendix_b_7_lists():
     problem = constrained_toy()
-    coarse = coarsen(problem, merge_chains=False)
+    coarse = coarsen(problem)
     x = giph_features(problem, coarse)
     degree = int(np.bincount(coarse.edges[:, 0]).max())
     assert x.shape == (7, 3 + 1 + degree + 7)  # hardware, compute, bytes of outgoing edges, adjacency

@@ -44,26 +44,37 @@ def merged_by_loop(n, edges):
     return np.array(group)
 
 
+@pytest.mark.parametrize("chains", ["operations", "units"])
 @pytest.mark.parametrize("seed", range(5))
-def test_coarsening_merges_the_chains_of_appendix_g(seed):
+def test_coarsening_merges_the_chains_of_appendix_g(seed, chains):
     edges = random_dag(40, seed)
-    coarse = coarsen(problem_of(edges, 40))
+    coarse = coarsen(problem_of(edges, 40), chains)
     assert same_partition(coarse.group, merged_by_loop(40, edges))
     expected = {(coarse.group[a], coarse.group[b]) for a, b in edges if coarse.group[a] != coarse.group[b]}
     assert {tuple(e) for e in coarse.edges.tolist()} == expected
     assert all(a < b for a, b in coarse.edges), "groups are numbered in topological order"
 
 
-def test_coarsening_keeps_units_and_what_may_not_run_together():
+@pytest.mark.parametrize("chains", ["operations", "units"])
+def test_coarsening_keeps_units_and_what_may_not_run_together(chains):
     edges = [(0, 1), (1, 2), (2, 3)]
     allowed = np.array([[True, True], [True, True], [True, False], [True, False]])
     p = problem_of(edges, 4)
-    assert coarsen(dataclasses.replace(p, allowed=allowed)).group.tolist() == [0, 0, 1, 1]
-    assert coarsen(p, merge_chains=False).n_nodes == 4
-    tied = coarsen(problem_of([(0, 2), (1, 2), (0, 3)], 4, colocation=[-1, 7, 7, -1]), merge_chains=False)
+    assert coarsen(dataclasses.replace(p, allowed=allowed), chains).group.tolist() == [0, 0, 1, 1]
+    assert coarsen(p).n_nodes == 4
+    tied = coarsen(problem_of([(0, 2), (1, 2), (0, 3)], 4, colocation=[-1, 7, 7, -1]), chains)
     assert tied.n_nodes == 3
     assert tied.group[1] == tied.group[2]
     assert tied.last[tied.group[1]] == 2
+
+
+def test_a_weight_ends_a_chain_of_operations_but_not_of_units():
+    p = problem_of([(0, 1), (2, 1), (1, 3), (3, 4)], 5, colocation=[-1, 5, 5, -1, -1])  # 2 is the weight of 1
+    assert coarsen(p, "operations").group.tolist() == [0, 1, 1, 1, 1]
+    assert coarsen(p, "units").n_nodes == 1
+    p = problem_of([(0, 1), (2, 1), (1, 3), (4, 3)], 5, colocation=[-1, 5, 5, 6, 6])
+    assert coarsen(p, "operations").n_nodes == 3
+    assert coarsen(p, "units").n_nodes == 1
 
 
 def slope_by_loop(n, edges, v):

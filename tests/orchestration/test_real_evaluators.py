@@ -26,7 +26,8 @@ DEVICES = {"a": {"plugin": "CPU", "threads": 1}, "b": {"plugin": "CPU", "threads
 def test_a_described_openvino_host_measures(tmp_path):
     path = tmp_path / "small.xml"
     write_model(path)
-    spec = EvaluatorSpec("openvino", {"devices": DEVICES, "models": {"small": {"file": str(path)}}, "measuring": {"repetitions": 6}})
+    models = {"small": {"file": str(path)}}
+    spec = EvaluatorSpec("openvino", {"devices": DEVICES, "mode": "serial", "models": models, "measuring": {"repetitions": 6}})
     host = build_evaluator(EvaluatorSpec.from_json(spec.to_json()))
     graph = capture(path, cache=False)
     placements = np.repeat(np.array([[0], [1]], dtype=np.int16), graph.n_nodes, axis=1)
@@ -35,7 +36,8 @@ def test_a_described_openvino_host_measures(tmp_path):
     assert m.outcome.tolist() == [Outcome.OK, Outcome.INVALID]
     assert len(m.samples[0]) == 6
     assert m.seconds[0] == m.samples[0][-5:].mean(), "the mean of the last five is HSDAG's"
-    assert "runs=0+6 last=5 mean on a=CPU(threads=1),b=CPU(threads=1 refuses=Softmax)" in m.protocol
+    assert m.protocol.startswith("openvino:serial runs=0+6 last=5 mean within=0.05 ")
+    assert m.protocol.endswith(" on a=CPU(threads=1),b=CPU(threads=1 refuses=Softmax)")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,7 @@ def test_a_described_openvino_host_measures(tmp_path):
         ({"devices": {}}, "devices are"),
         ({"devices": DEVICES, "modes": "hetero"}, "unknown option 'modes' of evaluator 'openvino'; did you mean 'models'"),
         ({"devices": DEVICES, "mode": "heterogeneous"}, "unknown mode 'heterogeneous'"),
+        ({"devices": DEVICES}, "limit of threads, which HETERO forgets"),
         ({"devices": DEVICES, "measuring": {"repeats": 3}}, "unknown setting 'measuring.repeats'"),
         ({"devices": DEVICES, "measuring": {"repetitions": 3}}, "average_last is 5"),
     ],
@@ -95,7 +98,8 @@ def test_the_toolkit_chooses_by_its_preference(tmp_path):
     path = tmp_path / "small.xml"
     write_model(path)
     devices = {"a": {"plugin": "CPU", "threads": 1}, "b": {"plugin": "CPU", "threads": 1}}
-    options = {"devices": devices, "models": {"small": {"file": str(path)}}, "choice": "HETERO", "preference": ["b", "a"]}
+    models = {"small": {"file": str(path)}}
+    options = {"devices": devices, "models": models, "choice": "HETERO", "preference": ["b", "a"], "mode": "serial"}
     chosen = build_evaluator(EvaluatorSpec("openvino", options))
     graph = capture(path, cache=False)
     problem = Problem(graph, DeviceNetwork(("a", "b"), 1e9, 1e9, 0.0))
@@ -117,7 +121,12 @@ problems:
   networks: {{two: {{file: two.json}}}}
 methods: {{a-only: {{method: single-device, device: a}}, b-only: {{method: single-device, device: b}}, heft: }}
 budget: 2
-evaluator: {{kind: openvino, devices: {devices}, models: {{small: {{file: {model}}}}}, measuring: {{repetitions: 3, average_last: 2}}}}
+evaluator:
+  kind: openvino
+  mode: serial
+  devices: {devices}
+  models: {{small: {{file: {model}}}}}
+  measuring: {{repetitions: 3, average_last: 2}}
 report: {{tables: [{{shape: outputs, title: Table 4}}]}}
 """
 NETWORK = """{"format": "placewright/1", "network": {"name": "two", "devices": [{"name": "a", "speed": 1e9}, {"name": "b", "speed": 1e9}],
