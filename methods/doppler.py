@@ -22,6 +22,10 @@ Differences from the paper:
 - A failed placement counts as ``failure_factor`` times the worst successful one so far.
 - With message passing once a step, nodes also show whether they are placed and their estimated start and finish; the paper
   does not say what changes between the steps' messages.
+- Both policies share one graph network and one Z; output layers have no bias; the last layer of Y and the layer over the
+  concatenation are one, since nothing stands between them.
+- Advantages are clipped to ±10. log π and the entropies are sums over all steps of an episode, so the entropy's weight is per step.
+- Each stage has its own schedule of rate and ε (the paper does not say whether those of stage III go on from stage II's).
 
 Options beyond the paper, off by default. With the paper's ε-greedy actions the gradient is that of a softmax which did not choose
 them: the best action is pushed up or down with nearly every reward, whatever it is, and training often ends on one device.
@@ -32,6 +36,8 @@ them: the best action is pushed up or down with nearly every reward, whatever it
 - ``positions`` shows each node its place in the graph. Shards of one operator are alike in all five of the paper's features.
 - ``demonstrate`` makes EnumerativeOptimizer's placement the first episode of reinforcement learning; ``replay`` repeats the best
   placement so far with a few operations placed anew. Neither kind of episode has a gradient of its own, but it has as one of the best.
+- With ``keep_best``, a stage begins with the best placement of the stage before, if that had the same problem; then there is no
+  other demonstration.
 """
 
 from __future__ import annotations
@@ -145,6 +151,7 @@ class Doppler(Method):
         # Of the rewards of each problem so far: how many, mean, variance, slowest success.
         self.rewards = np.zeros((len(problems), 4))
         self.best: list[list[tuple[float, Record]]] = [[] for _ in problems]
+        self.inherited: dict[str, Any] = {}
         self._pending: tuple[int, Encoded | None, list[Record], list[Tensor], int] | None = None
 
     def _learner(self) -> Learner:
@@ -179,10 +186,12 @@ class Doppler(Method):
         """Where the first of an update's episodes put operations, int64[V] each; -1 leaves one to the policy."""
         c, problem = self.config, self.problems[self.turn]
         if not self.best[self.turn]:
-            return [enumerate_meta_ops(problem, c.inputs_everywhere)] if c.demonstrate and not self.rewards[self.turn, 0] else []
-        record = self.best[self.turn][0][1]
-        best = np.empty(problem.n_nodes, dtype=np.int64)
-        best[record.node] = record.device
+            if self.rewards[self.turn, 0]:
+                return []
+            if problem.content_hash in self.inherited:
+                return [np.asarray(self.inherited[problem.content_hash], dtype=np.int64)]
+            return [enumerate_meta_ops(problem, c.inputs_everywhere)] if c.demonstrate else []
+        best = _devices(self.best[self.turn][0][1])
         return [np.where(self.rng.random(len(best)) < c.replay_anew, -1, best) for _ in range(round(count * c.replay))]
 
     def _play(
@@ -318,6 +327,7 @@ class Doppler(Method):
             "turn": self.turn,
             "rewards": self.rewards.copy(),
             "best": {str(i): {str(k): _kept(*one) for k, one in enumerate(best)} for i, best in enumerate(self.best)},
+            "inherited": dict(self.inherited),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -329,20 +339,30 @@ class Doppler(Method):
             [_restored(self._instance(p), state["best"][str(i)][key]) for key in sorted(state["best"][str(i)], key=int)]
             for i, p in enumerate(self.problems)
         ]
+        self.inherited = dict(state["inherited"])
         self._pending = None
 
     def policy(self) -> dict[str, Any]:
-        return {key: value.clone() for key, value in self.network.state_dict().items()}
+        found = {p.content_hash: torch.from_numpy(_devices(best[0][1])) for p, best in zip(self.problems, self.best, strict=True) if best}
+        return {"network": {key: value.clone() for key, value in self.network.state_dict().items()}, "best": {**self.inherited, **found}}
 
     def load_policy(self, policy: dict[str, Any]) -> None:
-        known = self.network.state_dict()
-        if set(policy) != set(known) or any(policy[k].shape != known[k].shape for k in known):
+        known, given = self.network.state_dict(), policy.get("network", {})
+        if set(given) != set(known) or any(given[k].shape != known[k].shape for k in known):
             raise InputError("the checkpoint's policy has other sizes than this one; use the same hidden, rounds and message_passing")
-        self.network.load_state_dict(policy)
+        self.network.load_state_dict(given)
+        self.inherited = dict(policy.get("best", {})) if self.config.keep_best else {}
 
 
 _KEPT = ("candidates", "node", "device", "features", "open")
 """What learning from an episode once more needs of its record."""
+
+
+def _devices(record: Record) -> np.ndarray:
+    """The placement of an episode, int64[V]."""
+    placement = np.empty(len(record.node), dtype=np.int64)
+    placement[record.node] = record.device
+    return placement
 
 
 def _kept(cost: float, record: Record) -> dict[str, Any]:

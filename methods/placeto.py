@@ -16,6 +16,9 @@ Differences from the paper:
   problem; the present device as its number scaled to [-1, 1]; visited now; visited before.
 - Pools are means. Each direction has its own node transform. Infeasible devices have probability 0.
 - A co-location group is visited once, at its first task, and moves as one.
+- With ``exploration`` a share of devices is drawn at random, falling to nothing over the updates of the learning rate's schedule, as
+  DOPPLER trains it (section 7.1, from 0.5); otherwise, and in the rest, devices are drawn from the policy.
+- GiPH's discount (γ = 0.97, of the gradient too) is the default: late visits of a long episode hardly count. DOPPLER's sweeps set 1.
 - DOPPLER does not say how it pre-trains Placeto; here critical path's own schedule is taught, from random first placements, in the
   states that following it leads to.
 """
@@ -56,9 +59,17 @@ class PlacetoConfig(EpisodeConfig):
     """Devices that the policy can choose among; 0 takes the largest network of the problems."""
     passes: int = 1
     """Traversals of an episode; a later one goes on from where the one before ended."""
+    exploration: float = 0.0
+    """Probability of a random device, falling linearly to 0 over ``learning.schedule_updates``."""
     imitation_episodes: int = 0
     """Traversals of `pretrain`, over all problems; each is an update."""
     imitation_learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.exploration <= 1.0:
+            raise InputError(f"setting 'exploration' is {self.exploration}; a probability is between 0 and 1")
+        if self.exploration and not self.learning.schedule_updates:
+            raise InputError("setting 'exploration' falls over 'learning.schedule_updates'; set that to 1 or more")
 
 
 class PlacetoNetwork(nn.Module):
@@ -199,6 +210,10 @@ class Placeto(EpisodeMethod):
             values = self._policy(parts, [np.array([e.step]) for e in episodes], self._live[1]).numpy().astype(np.float64)
         if not self.config.greedy:
             values += self.steps_rng.gumbel(size=values.shape)
+        explore = self.config.exploration * max(0.0, 1.0 - self.learner.updates / max(self.config.learning.schedule_updates, 1))
+        if explore and self.config.learn:
+            anew = self.steps_rng.random(len(values)) < explore
+            values[anew] = np.where(np.isfinite(values[anew]), self.steps_rng.random((int(anew.sum()), values.shape[1])), -np.inf)
         for e, device in zip(episodes, values.argmax(axis=1).tolist(), strict=True):
             tasks = self.tasks[e.problem]
             task = int(tasks.order[e.step % len(tasks.order)])

@@ -9,6 +9,7 @@ sharing and bandwidths from 0.75 to 20 GB/s that is what comes closest to the pa
 (enumerative and critical path, Table 2): root mean square error of log time 0.38, against 0.66 for the next kind. V100s are on
 NVLink 2 (22 of 25 GB/s a link and direction) with each GPU linked to all others of its mesh of four and to its counterpart
 in the other mesh; other pairs go through the counterpart, at half the bandwidth and twice the delay.
+Outputs are freed after their last reader.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def p100(memory: float = 16e9, name: str = "p100-4") -> DeviceNetwork:
     return DeviceNetwork(
         names=tuple(f"gpu{i}" for i in range(4)), speed=np.full(4, 13.6e12), bandwidth=np.full((4, 4), 12e9), delay=np.full((4, 4), 1e-5),
         memory=np.full(4, memory), power=np.full(4, 250.0), idle_power=np.full(4, 30.0),
-        memory_bandwidth=np.full(4, 550e9), launch_overhead=np.full(4, 5e-6), kinds=("p100",) * 4, name=name,
+        memory_bandwidth=np.full(4, 550e9), launch_overhead=np.full(4, 5e-6), kinds=("p100",) * 4, name=name, live_memory=True,
     )  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def v100() -> DeviceNetwork:
     return DeviceNetwork(
         names=tuple(f"gpu{i}" for i in range(8)), speed=np.full(8, 72e12), bandwidth=np.where(direct, 22e9, 11e9),
         delay=np.where(direct, 5e-6, 1e-5), memory=np.full(8, 32e9), power=np.full(8, 300.0), idle_power=np.full(8, 40.0),
-        memory_bandwidth=np.full(8, 720e9), launch_overhead=np.full(8, 4e-6), kinds=("v100",) * 8, name="v100-8",
+        memory_bandwidth=np.full(8, 720e9), launch_overhead=np.full(8, 4e-6), kinds=("v100",) * 8, name="v100-8", live_memory=True,
     )  # fmt: skip
 
 

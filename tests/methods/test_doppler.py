@@ -15,6 +15,7 @@ from methods.common.doppler_episode import BY_RULE, LEARNED, new_record, new_sta
 from methods.common.doppler_features import instance
 from methods.common.doppler_network import _Choice
 from methods.common.registry import build
+from tests.methods.running import go
 
 
 def small(devices: int = 3) -> Problem:
@@ -189,7 +190,7 @@ def test_the_best_episodes_take_part_in_every_update_and_in_checkpoints():
     method, again = (build("doppler", config, [problem], 0) for _ in range(2))
     simulator = WorkConservingSimulator()
 
-    def go(m, updates):
+    def several(m, updates):
         seconds = []
         for _ in range(updates):
             (proposal,) = m.propose(64)
@@ -198,10 +199,10 @@ def test_the_best_episodes_take_part_in_every_update_and_in_checkpoints():
             m.update([found])
         return seconds
 
-    seconds = go(method, 4)
+    seconds = several(method, 4)
     assert [c for c, _ in method.best[0]] == sorted(set(seconds))[:2]
     again.restore(method.state())
-    assert go(method, 3) == go(again, 3)
+    assert several(method, 3) == several(again, 3)
     gains = method._against_others(0, np.array([1.0, 2.0, 3.0]))
     np.testing.assert_allclose(gains / gains[0], [1.0, 0.0, -1.0], atol=1e-12)
 
@@ -223,6 +224,37 @@ def test_a_demonstration_comes_first_and_the_best_is_replayed_with_small_changes
     for wrong in ({"keep_best": 0}, {"replay": 1.0}, {"message_passing": "step"}):
         with pytest.raises(InputError):
             build("doppler", {**config, **wrong}, [problem], 0)
+
+
+def test_a_stage_begins_with_the_best_of_the_one_before():
+    problem = small()
+    config = {"hidden": 8, "exploration": "softmax", "baseline": "others", "keep_best": 1, "episodes_per_update": 4, "demonstrate": True}
+    first = build("doppler", config, [problem], 0)
+    found = go(first, 40)
+    policy = first.policy()
+    after, again = (build("doppler", config, [problem], seed) for seed in (1, 2))
+    after.load_policy(policy)
+    again.restore(after.state())
+    for one in (after, again):
+        np.testing.assert_array_equal(one.propose(8)[0].placements[0], found.placements[int(np.argmin(found.objective))])
+    elsewhere, demonstrated = (build("doppler", config, [small(2)], 1) for _ in range(2))
+    elsewhere.load_policy(policy)
+    np.testing.assert_array_equal(elsewhere.propose(8)[0].placements[0], demonstrated.propose(8)[0].placements[0])
+    plain = build("doppler", {"hidden": 8}, [problem], 1)
+    plain.load_policy(policy)
+    assert not plain.inherited, "the paper's settings start from the policy alone"
+
+
+def test_rate_and_exploration_fall_linearly_to_their_ends():
+    problem = small()
+    method = build("doppler", {"episodes": 10, "hidden": 8, "rounds": 1}, [problem], 0)
+    assert method.learner.config.entropy == 1e-2
+    seen = []
+    for _ in range(11):
+        seen.append(method.epsilon)
+        go(method, 1)
+    assert seen == pytest.approx([0.2 * (1 - k / 10) for k in range(11)])
+    assert method.learner.optimizer.param_groups[0]["lr"] == pytest.approx(1e-7)
 
 
 def test_positions_tell_shards_of_one_operator_apart():

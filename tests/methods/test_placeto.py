@@ -96,3 +96,21 @@ def test_imitation_teaches_critical_path():
     again = build("placeto", {"imitation_episodes": 200, "imitation_learning_rate": 1e-2}, [problem], 0)
     assert again.pretrain([problem]) == report
     assert build("placeto", {}, [problem], 0).pretrain([problem]) == {}
+
+
+def test_exploration_falls_to_nothing_over_the_schedule():
+    problem = random_problem(30, 3, seed=2)
+    learning = {"schedule_updates": 2, "learning_rate": 1e-9, "final_learning_rate": 1e-9}
+    shares = {}
+    for exploration in (0.0, 1.0):
+        method = build("placeto", {"exploration": exploration, "learning": learning}, [problem], 0)
+        with torch.no_grad():
+            method.network.policy[-1].bias[0] = 50.0  # the policy itself always takes device 0
+        run = go(method, 4 * 31)
+        shares[exploration] = [float((run.placements[31 * k + 30] == 0).mean()) for k in range(4)]
+    assert shares[0.0] == [1.0] * 4
+    assert shares[1.0][0] < shares[1.0][1] < 1.0 and shares[1.0][2:] == [1.0, 1.0]
+    with pytest.raises(InputError, match="schedule_updates"):
+        build("placeto", {"exploration": 0.5}, [problem], 0)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        build("placeto", {"exploration": 1.5, "learning": learning}, [problem], 0)
