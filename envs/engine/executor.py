@@ -82,10 +82,16 @@ class Executor:
     def run(self, program: Program, placement: np.ndarray, limit: float = float("inf")) -> Execution:
         """Execute one valid placement int16[V]; TOO_SLOW after ``limit`` seconds, when its threads may still be busy."""
         plan = Plan(program, placement, self.discipline, self.emulate_links)
+        try:
+            values = program.inputs(plan.where)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            return Execution(Outcome.OUT_OF_MEMORY, f"the inputs do not fit: {one_line(error)}")
         for transfer in plan.transfers:
             while len(self._inboxes.get(transfer.resource, ())) < self.discipline.channels:
                 self._start(transfer.resource, None)
-        run = _Run(program, plan, self._inboxes, self.discipline.synchronous)
+        run = _Run(program, plan, values, self._inboxes, self.discipline.synchronous)
         ended = run.execute(limit)
         if ended.outcome != Outcome.OK:
             ended.clean = run.drain()
@@ -97,10 +103,27 @@ class Executor:
             inbox.put(None)
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the machine, not the network's limits, had too little memory."""
+    return isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def one_line(error: BaseException) -> str:
+    """For a note."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
 class _Run:
     """The scheduler's state for one execution."""
 
-    def __init__(self, program: Program, plan: Plan, inboxes: dict[int, list[SimpleQueue[_Run | None]]], synchronous: bool) -> None:
+    def __init__(
+        self,
+        program: Program,
+        plan: Plan,
+        values: dict[tuple[int, int], Tensor],
+        inboxes: dict[int, list[SimpleQueue[_Run | None]]],
+        synchronous: bool,
+    ) -> None:
         n = len(plan.where)
         self.program, self.plan, self.inboxes = program, plan, inboxes
         self.n, self.synchronous = n, synchronous
@@ -121,11 +144,7 @@ class _Run:
         self.memory = program.problem.network.memory.tolist()
         self.held = list(plan.resident)
         self.peak = list(plan.resident)
-        leaf_on, devices, leaf = program.leaf_on, program.devices, program.leaf
-        # Inputs are put where they are wanted before the clock starts.
-        self.values: dict[tuple[int, int], Tensor] = {
-            (u, plan.where[v]): leaf_on(u, devices[plan.where[v]]) for v in program.order for u in program.operands[v] if leaf[u]
-        }
+        self.values = values
 
     def execute(self, limit: float) -> Execution:
         over = [d for d, held in enumerate(self.held) if held > self.memory[d]]
@@ -190,11 +209,9 @@ class _Run:
                 else:
                     self._transfer(task)
         except BaseException as error:  # whatever a kernel raises ends the run, never the worker
-            out_of_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error)
-            text = " ".join(str(error).split())[:300]
             what = f"operation {self.program.problem.graph.names[task]!r}" if task < n else "a transfer"
             with lock:
-                self._fail(Outcome.OUT_OF_MEMORY if out_of_memory else Outcome.INVALID, f"{what} raised {type(error).__name__}: {text}")
+                self._fail(Outcome.OUT_OF_MEMORY if out_of_memory(error) else Outcome.INVALID, f"{what} raised {one_line(error)}")
                 self.resting[resource].append(slot)
 
     def _compute(self, v: int, device: int) -> None:

@@ -53,7 +53,7 @@ class Engine:
     input_seed: int = 0
     """What the input tensors are drawn from."""
     prepare_limit: float = 300.0
-    """Seconds to make a problem's inputs and run it once on one device."""
+    """Seconds to make a problem's inputs and run it once on the CPU."""
     _process: ChildProcess | None = field(default=None, init=False, repr=False, compare=False)
     _prepared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +43,8 @@ class Measuring:
             raise InputError(f"average_last is {self.average_last}; it must be between 1 and the {self.repetitions} repetitions")
         if self.statistic not in STATISTICS:
             raise InputError(f"unknown statistic {self.statistic!r}; known are {', '.join(STATISTICS)}")
-        if not (self.cut_off > 0 and self.time_limit > 0):
-            raise InputError(f"cut_off is {self.cut_off} s and time_limit {self.time_limit} s; both must be positive")
+        if not (self.cut_off > 0 and 0 < self.time_limit < math.inf):
+            raise InputError(f"cut_off is {self.cut_off} s and time_limit {self.time_limit} s; both must be positive, and the limit finite")
 
     @property
     def text(self) -> str:

@@ -35,28 +35,32 @@ class Program:
         self.bytes = graph.output_bytes.tolist()
         self._leaves: dict[tuple[int, torch.device], Tensor] = {}
 
-    def leaf_on(self, node: int, device: RealDevice) -> Tensor:
-        """The data of an input node in the memory of ``device``."""
-        key = (node, device.torch_device)
+    def leaf_on(self, node: int, where: torch.device) -> Tensor:
+        """The data of an input node in the memory of a device."""
+        key = (node, where)
         if key not in self._leaves:
-            made = leaf(self.problem.graph, node, self.input_seed, self.dtype)
-            self._leaves[key] = made.to(device.torch_device)
+            self._leaves[key] = leaf(self.problem.graph, node, self.input_seed, self.dtype).to(where)
         return self._leaves[key]
 
+    def inputs(self, where: list[int]) -> dict[tuple[int, int], Tensor]:
+        """The inputs' data where a placement wants them, by node and device; what runs asks for them before its clock starts."""
+        places = [device.torch_device for device in self.devices]
+        return {(u, where[v]): self.leaf_on(u, places[where[v]]) for v in self.order for u in self.operands[v] if self.leaf[u]}
+
     def expected(self) -> dict[int, Tensor]:
-        """Outputs of the exits by running every operation on device 0 in a plain loop, CPU tensors."""
-        device = self.devices[0]
+        """Outputs of the exits by running every operation on the CPU in a plain loop, where the most memory is."""
+        cpu = torch.device("cpu")
         values: dict[int, Tensor] = {}
         left = [len(c) for c in self.consumers]
         for v in self.order:
             kernel = self.kernels[v]
-            operands = [self.leaf_on(u, device) if self.leaf[u] else values[u] for u in self.operands[v]]
+            operands = [self.leaf_on(u, cpu) if self.leaf[u] else values[u] for u in self.operands[v]]
             values[v] = kernel(*operands) if kernel else operands[0]
             for u in self.operands[v]:
                 left[u] -= 1
                 if left[u] == 0:
                     values.pop(u, None)
-        return {v: values[v].cpu() for v in self.sinks}
+        return {v: values[v] for v in self.sinks}
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Plan:
         self.uses: dict[tuple[int, int], int] = {}
         self.resident = [0.0] * d
         for v, consumers in enumerate(program.consumers):
+            self.resident[where[v]] += float(problem.graph.parameter_bytes[v])
             by_device: dict[int, list[int]] = {}
             for c in consumers:
                 by_device.setdefault(where[c], []).append(c)

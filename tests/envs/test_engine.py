@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from envs.engine.child import _Child
 from envs.engine.devices import parse_devices
 from envs.engine.executor import Executor
 from envs.engine.host import Engine
@@ -20,6 +21,7 @@ from envs.graphs.sharded import GRAPHS, sharded
 from envs.measurement import Outcome
 from envs.network import DeviceNetwork
 from envs.problem import Problem
+from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
 from envs.work_conserving import STRATEGIES, Discipline, longest_to_exit
 
 TINY = {
@@ -50,7 +52,7 @@ def outputs(problem: Problem, placement, discipline: Discipline | None = None):
 def by_hand(name: str, program: Program) -> torch.Tensor:
     """The unsharded network on the same inputs, rows of the result joined."""
     graph = program.problem.graph
-    leaf = {n: program.leaf_on(i, program.devices[0]) for i, n in enumerate(graph.names) if program.leaf[i]}
+    leaf = {n: program.leaf_on(i, torch.device("cpu")) for i, n in enumerate(graph.names) if program.leaf[i]}
 
     def grid(prefix: str, rows: int, columns: int) -> torch.Tensor:
         return torch.cat([torch.cat([leaf[f"{prefix}.{i * columns + j}"] for j in range(columns)], dim=-1) for i in range(rows)], dim=-2)
@@ -80,7 +82,7 @@ def test_llama_block_computes_a_decoder_block():
     """Against the block written on whole tensors."""
     problem = problem_of("llama-block", 1)
     run, _, program = outputs(problem, np.zeros(problem.n_nodes, dtype=np.int16))
-    leaf = {n: program.leaf_on(i, program.devices[0]) for i, n in enumerate(problem.graph.names) if program.leaf[i]}
+    leaf = {n: program.leaf_on(i, torch.device("cpu")) for i, n in enumerate(problem.graph.names) if program.leaf[i]}
 
     def joined(prefix: str, dim: int, count: int) -> torch.Tensor:
         return torch.cat([leaf[f"{prefix}.{i}"] for i in range(count)], dim=dim)
@@ -165,6 +167,90 @@ def test_emulated_links_take_their_time():
     assert len(run.transfers) == 8 and run.seconds >= 8 * 0.02
 
 
+def relus(edges: list[tuple[int, int]], flops: list[float], devices: int = 2, **network) -> Problem:
+    """An input and operations of one operand each."""
+    n = len(flops)
+    graph = ComputationGraph(
+        [f"n{i}" for i in range(n)], ["input", *["relu"] * (n - 1)], flops, np.full(n, 512.0), edges, np.full(len(edges), 512.0),
+        output_shapes=((8, 8),) * n,
+    )  # fmt: skip
+    return Problem(graph, DeviceNetwork(tuple(f"d{i}" for i in range(devices)), 1.0, **{"bandwidth": 1e12, "delay": 0.0, **network}))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_next_task_is_chosen_by_the_strategy(strategy):
+    # Two chains on one device: 1 -> 2 -> 3, and 4 alone with a long tail elsewhere.
+    problem, placement = relus([(0, 1), (1, 2), (2, 3), (0, 4), (4, 5)], [0, 1, 1, 1, 1, 50]), np.array([0, 0, 0, 0, 0, 1], dtype=np.int16)
+    run, _, _ = outputs(problem, placement, Discipline(strategy))
+    simulated = WorkConservingSimulator(Discipline(strategy)).evaluate(problem, placement[None, :], trace=True)
+    assert np.argsort(run.start[1:5]).tolist() == np.argsort(simulated.start[0][1:5]).tolist()
+
+
+def test_transfers_overlap_with_computation():
+    """While a slow copy of the first result is on its way, its device goes on with a chain that does not need it."""
+    n = 12
+    problem = relus([(0, 1), *((i, i + 1) for i in range(1, n - 2)), (1, n - 1)], [0.0] + [1.0] * (n - 1), delay=0.2)
+    placement = np.zeros(n, dtype=np.int16)
+    placement[-1] = 1
+    run, _, _ = outputs(problem, placement)
+    ((_, _, _, begin, end),) = run.transfers.tolist()
+    assert end - begin >= 0.2 and (run.finish[2:-1] < end).all() and run.start[-1] >= end
+    assert run.finish[n - 2] < begin + 0.1, "the chain did not wait"
+
+
+def test_parameters_count_in_memory_as_in_the_simulator():
+    base = relus([(0, 1)], [0.0, 1.0])
+    graph = ComputationGraph(
+        base.graph.names, base.graph.op_types, [0.0, 1.0], [512.0] * 2, [(0, 1)], [512.0], parameter_bytes=[0.0, 4096.0],
+        output_shapes=((8, 8),) * 2,
+    )  # fmt: skip
+    for memory, outcome in ((4096 + 1024, Outcome.OK), (4096 + 1023, Outcome.OUT_OF_MEMORY)):
+        problem = Problem(graph, DeviceNetwork(("d0",), 1.0, 1.0, 0.0, memory=memory))
+        placement = np.zeros(2, dtype=np.int16)
+        assert outputs(problem, placement)[0].outcome == outcome
+        assert WorkConservingSimulator().evaluate(problem, placement[None, :]).outcome[0] == outcome
+
+
+@pytest.mark.parametrize("where", ["inputs", "kernel"])
+def test_a_machine_without_memory_is_an_outcome(where, monkeypatch):
+    problem = relus([(0, 1)], [0.0, 1.0], devices=1)
+    executor = Executor(parse_devices((CORE,)), Discipline())
+    program = Program(problem, executor.devices, input_seed=0)
+
+    def full(*_):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
+
+    if where == "inputs":
+        monkeypatch.setattr(program, "leaf_on", full)
+    else:
+        program.kernels[1] = full
+    run = executor.run(program, np.zeros(2, dtype=np.int16), limit=30.0)
+    assert run.outcome == Outcome.OUT_OF_MEMORY and "can't allocate memory" in run.note
+    executor.close()
+
+
+def test_a_wrong_result_is_a_fault_and_no_reward():
+    child = _Child((CORE,), Discipline(), Measuring(warm_up=0, repetitions=1), False, True, 0)
+    problem = relus([(0, 1)], [0.0, 1.0], devices=1)
+    child.prepare(problem)
+    program, _ = child.programs[problem.content_hash]
+    placement = np.zeros(2, dtype=np.int16)
+    assert child.measure(problem.content_hash, placement)["outcome"] == Outcome.OK
+    program.kernels[1] = torch.negative
+    found = child.measure(problem.content_hash, placement)
+    assert found["outcome"] == Outcome.INFRASTRUCTURE and "differs from single-device execution" in found["note"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("devices", [("cuda:0", "cuda:0"), ("cuda:0", CORE)])
+def test_cuda_devices_give_the_same_results(devices):
+    problem = problem_of("llama-block", 2, element_bytes=4)
+    placement = np.random.default_rng(1).integers(0, 2, problem.n_nodes).astype(np.int16)
+    with Engine(devices, measuring=Measuring(warm_up=1, repetitions=2, time_limit=60.0)) as engine:
+        m = engine.evaluate(problem, placement[None, :], trace=True)
+    assert m.ok.all(), m.notes
+
+
 @pytest.fixture(scope="module")
 def engine():
     with Engine((CORE, CORE), measuring=Measuring(warm_up=1, repetitions=4, average_last=2, time_limit=20.0)) as engine:
@@ -219,6 +305,13 @@ def test_time_limits_and_dead_processes_never_hang(engine):
     assert engine.evaluate(problem, spread).ok.all()
 
 
+def test_a_bad_placement_is_cut_off():
+    spread = np.random.default_rng(0).integers(0, 2, (1, 112)).astype(np.int16)
+    with Engine((CORE, CORE), measuring=Measuring(cut_off=0.1, time_limit=20.0)) as engine:
+        m = engine.evaluate(problem_of("chainmm", 2, delay=30.0), spread)
+    assert m.outcome[0] == Outcome.TOO_SLOW and "within 0.1 s" in m.notes[0]
+
+
 def test_bad_input_is_explained(engine):
     with pytest.raises(InputError, match="the engine has 2 devices"):
         engine.evaluate(problem_of("ffnn", 3), np.zeros((1, 192), dtype=np.int16))
@@ -228,6 +321,8 @@ def test_bad_input_is_explained(engine):
         parse_devices(("cpu:4095",))
     with pytest.raises(InputError, match="average_last is 11"):
         Measuring(average_last=11)
+    with pytest.raises(InputError, match="the limit finite"):
+        Measuring(time_limit=float("inf"))
     with pytest.raises(InputError, match="did you mean 'fifo'"):
         Discipline("fifi")
 
