@@ -21,18 +21,23 @@ class SearchConfig:
     vary: float = 0.0
     """Share of a policy's placements that repeat a kept one but for one region, where the policy decides anew. Only these decisions are
     learned from, against the reward of the placement that was varied."""
+    critical: float = 0.0
+    """Probability that such a region begins with an operation on the critical path of the kept placement's schedule (as estimated by
+    `methods.common.schedule.planned`), instead of with any operation."""
     regions: int = 0
     """Draw the devices of a region of neighbouring operations with the same noise: a random number of regions, log-uniform from 1 to this.
     Each device is as likely as the policy says, but neighbours agree where their probabilities do. 0 draws each by itself."""
     demonstrate: bool = False
-    """Let the first placement of every problem be HEFT's. What comes of it is to be called demonstrated."""
+    """Let the first placements of every problem be those of the heuristics that local search starts from (`methods.common.starts`). What
+    comes of it is to be called demonstrated."""
 
     def __post_init__(self) -> None:
         for key in ("keep", "imitate", "regions"):
             if getattr(self, key) < 0:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; it must not be negative")
-        if not 0.0 <= self.vary <= 1.0:
-            raise InputError(f"setting 'vary' is {self.vary}; it must be from 0 to 1")
+        for key in ("vary", "critical"):
+            if not 0.0 <= getattr(self, key) <= 1.0:
+                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be from 0 to 1")
         if (self.imitate or self.vary or self.demonstrate) and not self.keep:
             raise InputError(
                 "settings 'imitate', 'vary' and 'demonstrate' are about kept placements; set 'keep' to how many, for example 8"

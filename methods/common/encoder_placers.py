@@ -20,8 +20,9 @@ from methods.common.elites import Elites, SearchConfig
 from methods.common.op_features import OpGraph, op_graph
 from methods.common.regions import Regions
 from methods.common.sampled_placements import Sample, SampledMethod, gumbel
-from methods.common.schedule import heft
+from methods.common.schedule import critical_chain, planned
 from methods.common.seq2seq import Seq2Seq
+from methods.common.starts import good_starts
 
 Encoder = TypeVar("Encoder", bound=nn.Module)
 
@@ -68,6 +69,8 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
         super().__init__(config, problems, seed)
         search: SearchConfig = config.search
         self.elites = [Elites(search.keep, view.n) for view in self.views]
+        self._paths: dict[tuple[int, bytes], np.ndarray] = {}  # of kept placements; nothing that cannot be worked out again
+        self._starts: dict[int, np.ndarray] = {}
         near = search.regions > 0 or search.vary > 0
         self.regions = [Regions(p, view.coarse) for p, view in zip(problems, self.views, strict=True)] if near else []
 
@@ -81,16 +84,18 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
         return actions[:, view.coarse.group].astype(np.int16)
 
     def _draw(self, problem: int, count: int) -> Proposal:
-        """As the policy says, or a kept placement that the policy varies in one region; first HEFT's, if it is to be demonstrated."""
+        """As the policy says, or a kept placement that the policy varies in one region; first what is to be demonstrated."""
         search, view, elites = self.config.search, self.views[problem], self.elites[problem]
         varied = round(search.vary * count) if len(elites.rewards) else 0
         picked = elites.pick(varied, self.sampling)
         given = np.full((count, view.n), -1)
         for row, which in zip(given, picked.tolist(), strict=False):
-            row[:] = np.where(self.regions[problem].around(self.sampling), -1, elites.actions[which])
+            critical = self._critical_units(problem, elites.actions[which]) if self.sampling.random() < search.critical else None
+            kept = elites.actions[which]
+            row[:] = np.where(self.regions[problem].around(self.sampling, kept, critical), -1, kept)
         drawn = given < 0
-        shown = int(search.demonstrate and self.baselines[problem].count == 0)
-        given[:shown] = heft(self.problems[problem]).device[view.coarse.last]
+        shown = self._demonstrations(problem, count - varied)
+        given[varied : varied + len(shown)] = shown
         made = self._decided(view, given, self._regional_noise(problem, varied, count))
         for scale in (2.0, 4.0, 8.0, 8.0, 8.0) if varied else ():  # what repeats a kept placement is drawn again, more evenly
             same = np.flatnonzero((made.actions.numpy()[:varied] == elites.actions[picked]).all(axis=1))
@@ -103,10 +108,31 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
         samples = [Sample(problem, a, p) for a, p in zip(actions, log_probs, strict=True)]
         for sample, mask, which in zip(samples, drawn, picked.tolist(), strict=False):
             sample.drawn, sample.reference = mask, float(elites.rewards[which])
-        if shown:
-            samples[0].drawn = np.zeros(view.n, dtype=bool)
+        for sample in samples[varied : varied + len(shown)]:
+            sample.drawn = np.zeros(view.n, dtype=bool)
         self._asked.append(samples)
         return Proposal(problem, self.placements(self.problems[problem], self._device_of(view, actions)))
+
+    def _demonstrations(self, problem: int, most: int) -> np.ndarray:
+        """Decisions [S, N] of the placements to demonstrate that have not been yet, at most ``most``."""
+        if not self.config.search.demonstrate:
+            return np.zeros((0, self.views[problem].n), dtype=np.int64)
+        if problem not in self._starts:
+            found = good_starts(self.problems[problem], int(self.seed.generate_state(1)[0] >> 1))
+            self._starts[problem] = found[:, self.views[problem].coarse.last].astype(np.int64)
+        begin = self.baselines[problem].count
+        return self._starts[problem][begin : begin + most]
+
+    def _critical_units(self, problem: int, actions: np.ndarray) -> np.ndarray:
+        """Units on the critical path of decisions [N], as far as a schedule without a measurement tells, int64[K]."""
+        key = (problem, actions.tobytes())
+        if key not in self._paths:
+            self._paths = dict(list(self._paths.items())[-64:])
+            whole, view = self.problems[problem], self.views[problem]
+            placement = self.placements(whole, self._device_of(view, actions[None]))[0]
+            schedule = planned(whole, placement)
+            self._paths[key] = np.unique(view.coarse.group[critical_chain(whole, placement, schedule.start, schedule.finish)])
+        return self._paths[key]
 
     def _regional_noise(self, problem: int, varied: int, count: int) -> Tensor:
         """Noise for ``count`` placements, the first ``varied`` of which are drawn in one region alone."""

