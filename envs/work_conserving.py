@@ -37,6 +37,9 @@ class Discipline:
     ``receiver``, or one ``bus`` for all."""
     synchronous: bool = False
     """Bulk-synchronous instead (Table 1, Appendix G): all operations of a level, a barrier, all their transfers, a barrier."""
+    processors: tuple[int, ...] = ()
+    """The processor of each device, any numbers; devices on the same one take turns. Empty: each has its own. For simulators: the
+    engine's devices share what they name."""
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -45,12 +48,24 @@ class Discipline:
             raise InputError(f"unknown sharing {self.sharing!r}{nearest(self.sharing, SHARING)}")
         if self.channels < 1:
             raise InputError(f"channels is {self.channels}; a link has at least one")
+        object.__setattr__(self, "processors", tuple(self.processors))
 
     @property
     def text(self) -> str:
         """For protocols, where it is part of a measurement's identity."""
         kind = "bulk-synchronous" if self.synchronous else self.strategy
-        return f"{kind} channels={self.channels}/{self.sharing}"
+        shared = f" processors={','.join(map(str, self.processors))}" if self.processors else ""
+        return f"{kind} channels={self.channels}/{self.sharing}{shared}"
+
+    def compute_resources(self, devices: int) -> np.ndarray:
+        """Which device's queue each device is served from: the first one on its processor, int64[D].
+
+        Raises:
+            InputError: if there is not one processor a device.
+        """
+        if self.processors and len(self.processors) != devices:
+            raise InputError(f"processors is {list(self.processors)}, but the network has {devices} devices; give one for each")
+        return np.array([self.processors.index(p) for p in self.processors] or range(devices), dtype=np.int64)
 
     def link_resources(self, devices: int) -> np.ndarray:
         """Which resource a transfer from device i to device j occupies, int32[D, D], counted from 0."""

@@ -21,7 +21,7 @@ the cost of moving away from the placement in force (or ``{frequency: , static: 
 infrastructure does (to try recovery), whether trials simulate inside their own worker, the named pool to ask."""
 DISCIPLINE_OPTIONS = ("strategy", "channels", "sharing", "synchronous")
 """`envs.work_conserving.Discipline`'s."""
-WORK_CONSERVING_OPTIONS = (*SIMULATOR_OPTIONS, *DISCIPLINE_OPTIONS, "samples", "inputs_everywhere")
+WORK_CONSERVING_OPTIONS = (*SIMULATOR_OPTIONS, *DISCIPLINE_OPTIONS, "processors", "samples", "inputs_everywhere")
 """Options of the kind ``work-conserving``, DOPPLER's simulator: `envs.simulators.work_conserving_evaluator.WorkConservingSimulator`'s."""
 HOST_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "dataflow": (
@@ -115,7 +115,7 @@ def _work_conserving(options: Mapping[str, Any], noise: float) -> Evaluator:
     from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
     from envs.work_conserving import Discipline
 
-    discipline = Discipline(**{key: options[key] for key in DISCIPLINE_OPTIONS if key in options})
+    discipline = Discipline(**{key: options[key] for key in (*DISCIPLINE_OPTIONS, "processors") if key in options})
     own = {key: options[key] for key in ("samples", "inputs_everywhere") if key in options}
     return WorkConservingSimulator(discipline, noise, **own)
 

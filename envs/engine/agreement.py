@@ -1,14 +1,16 @@
 """``python -m envs.engine.agreement``: how well simulated times of placements agree with measured ones (DOPPLER, Figure 18).
 
 The problem is calibrated from traces of the engine, then random placements, none of which was used for that, are both measured
-and simulated. Run it on a machine that does nothing else.
+and simulated. Run it on a machine that does nothing else. With ``--write`` the calibrated problems (graph, network, costs) are left
+as files, which a sweep can train on: ``graphs: {chainmm: {problem: chainmm.json}}``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from scipy import stats
@@ -16,6 +18,7 @@ from scipy import stats
 from envs.engine.calibration import calibrated
 from envs.engine.host import Engine
 from envs.engine.measuring import Measuring
+from envs.formats import dump_problem, save
 from envs.graphs.sharded import sharded
 from envs.network import DeviceNetwork
 from envs.problem import Problem
@@ -39,6 +42,8 @@ class Agreement:
     simulated: np.ndarray
     dispersion: float
     """Median over placements of the standard deviation of the runs over their mean."""
+    model: Problem
+    """The calibrated problem."""
 
     @property
     def pearson(self) -> float:
@@ -49,6 +54,11 @@ class Agreement:
     def spearman(self) -> float:
         """Rank correlation."""
         return float(stats.spearmanr(self.measured, self.simulated)[0])
+
+
+def shared_processors(devices: tuple[str, ...]) -> tuple[int, ...]:
+    """`Discipline.processors` of the engine's devices: those of one name share; empty if no two do."""
+    return tuple(devices.index(name) for name in devices) if len(set(devices)) < len(devices) else ()
 
 
 def varied_placements(problem: Problem, count: int, seed: int) -> np.ndarray:
@@ -71,13 +81,15 @@ def varied_placements(problem: Problem, count: int, seed: int) -> np.ndarray:
 
 def compare(problem: Problem, engine: Engine, count: int = 120, rounds: int = 3, seed: int = 0) -> Agreement:
     """Measure and simulate ``count`` placements; the calibration measures ``rounds`` x D others."""
-    model = calibrated(problem, engine, rounds, seed)
+    processors = shared_processors(engine.devices)
+    model = calibrated(problem, engine, rounds, seed, alone=bool(processors))
     placements = varied_placements(problem, count, seed + 1)
     found = engine.evaluate(problem, placements)
     ok = found.ok
-    simulated = WorkConservingSimulator(engine.discipline).evaluate(model, placements[ok])
+    discipline = replace(engine.discipline, processors=processors)
+    simulated = WorkConservingSimulator(discipline).evaluate(model, placements[ok])
     spread = [np.std(s, ddof=1) / np.mean(s) for s, good in zip(found.samples or (), ok, strict=True) if good and len(s) > 1]
-    return Agreement(found.seconds[ok], simulated.seconds, float(np.median(spread)) if spread else float("nan"))
+    return Agreement(found.seconds[ok], simulated.seconds, float(np.median(spread)) if spread else float("nan"), model)
 
 
 def main() -> None:
@@ -87,6 +99,7 @@ def main() -> None:
     parser.add_argument("--devices", default=None, help="real devices, such as cpu:0,cpu:1; several may share one (the first two cores)")
     parser.add_argument("--count", type=int, default=120, help="placements (120)")
     parser.add_argument("--bandwidth", type=float, default=1e9, help="bytes/s of the emulated links (1e9)")
+    parser.add_argument("--write", type=Path, default=None, metavar="FOLDER", help="where to leave the calibrated problems")
     args = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     devices = tuple(args.devices.split(",")) if args.devices else tuple(f"cpu:{c}" for c in cores[:2])
@@ -95,6 +108,9 @@ def main() -> None:
         network = DeviceNetwork(tuple(f"d{i}" for i in range(len(devices))), np.array(5e10), np.array(args.bandwidth), np.array(1e-4))
         with Engine(devices, Discipline(), Measuring(1, 5, statistic="median")) as engine:
             a = compare(Problem(graph, network), engine, args.count)
+        if args.write:
+            args.write.mkdir(parents=True, exist_ok=True)
+            save(dump_problem(a.model), args.write / f"{name}.json")
         low, high = a.measured.min() * 1e3, a.measured.max() * 1e3
         print(
             f"{name}: {len(a.measured)} placements of {low:.1f} to {high:.1f} ms on {','.join(devices)}, Pearson {a.pearson:.3f}, "

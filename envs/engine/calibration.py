@@ -14,12 +14,20 @@ _FEW = 8
 """Transfers below which a link is fitted together with all others."""
 
 
-def calibrated(problem: Problem, evaluator: Evaluator, rounds: int = 3, seed: int = 0) -> Problem:
+def calibrated(problem: Problem, evaluator: Evaluator, rounds: int = 3, seed: int = 0, alone: bool = False) -> Problem:
     """``problem`` with the costs and links that traces of ``evaluator`` show.
 
     Random placements are measured together with all their cyclic shifts, so that every operation runs on every device while
     the other devices are busy too, as they are in use; an operation's time is the median over ``rounds`` of them. Links are
     ``delay + bytes / bandwidth`` by least squares. Where a trace shows nothing (infeasible pairs), the old costs stay.
+
+    Args:
+        problem: what to calibrate.
+        evaluator: a real system with traces.
+        rounds: of measurements.
+        seed: of the placements.
+        alone: take operations' times from runs of everything on one device. Where devices share a processor, times taken while the
+            others are busy would hold the waiting for them, which a simulation with ``processors`` adds itself.
 
     Raises:
         InputError: if no placement could be measured, or the evaluator has no traces of transfers.
@@ -28,6 +36,8 @@ def calibrated(problem: Problem, evaluator: Evaluator, rounds: int = 3, seed: in
     rng = np.random.default_rng(seed)
     base = rng.integers(0, d, (rounds, 1, v))
     wanted = ((base + np.arange(d)[None, :, None]) % d).reshape(-1, v)
+    single = np.repeat(np.tile(np.arange(d), rounds * alone)[:, None], v, axis=1)
+    wanted = np.concatenate((wanted, single))
     placements = problem.colocate(np.where(problem.feasible[np.arange(v), wanted], wanted, problem.feasible.argmax(axis=1)))
     found = evaluator.evaluate(problem, placements, seed, trace=True)
     if not found.ok.any():
@@ -36,6 +46,8 @@ def calibrated(problem: Problem, evaluator: Evaluator, rounds: int = 3, seed: in
     if found.start is None or found.finish is None or found.transfers is None:
         raise InputError(f"evaluator {found.protocol!r} traces no transfers, so links cannot be calibrated by it")
     took = np.where(found.ok[:, None], found.finish - found.start, np.nan)
+    if alone:
+        took[: len(took) - len(single)] = np.nan
     seconds = np.array(problem.compute_seconds)
     for device in range(d):
         mine = np.where(placements == device, took, np.nan)

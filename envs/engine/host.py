@@ -20,6 +20,7 @@ import numpy as np
 
 from envs.child_process import ChildProcess, Fault
 from envs.engine.measuring import Measuring
+from envs.errors import InputError
 from envs.measurement import Measurements, Outcome
 from envs.problem import Problem
 from envs.simulators.evaluator import as_placements
@@ -59,6 +60,8 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.devices = tuple(self.devices)
+        if self.discipline.processors:
+            raise InputError("'processors' is for simulators; name the same core for several of the engine's devices instead")
 
     @property
     def protocol(self) -> str:

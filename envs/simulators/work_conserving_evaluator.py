@@ -148,9 +148,9 @@ def _arrays(problem: Problem, everywhere: bool) -> tuple[np.ndarray, ...]:
 
 
 @lru_cache(maxsize=256)
-def _discipline(problem: Problem, discipline: Discipline) -> tuple[np.ndarray, np.ndarray, int, bool]:
-    links = discipline.link_resources(problem.n_devices).astype(np.int64)
-    return discipline.priorities(problem), links, discipline.channels, discipline.synchronous
+def _discipline(problem: Problem, discipline: Discipline) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, bool]:
+    links, d = discipline.link_resources(problem.n_devices).astype(np.int64), problem.n_devices
+    return discipline.priorities(problem), discipline.compute_resources(d), links, discipline.channels, discipline.synchronous
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,8 @@
 """The compiled simulator of a work-conserving system (DOPPLER, Algorithms 1 and 2). Same bits as the SimPy reference.
 
 A task is an operation (its index v) or a transfer of a result to another device (V + the position, in outgoing-edge order, of
-the first edge that wants it). A resource is a device (0..D-1, one slot) or a link (D.., as many slots as channels). Each
+the first edge that wants it). A resource is a device (0..D-1, one slot; devices that share a processor use the first one's) or a link
+(D.., as many slots as channels). Each
 resource has a queue of ready tasks ordered by (priority, order of becoming ready); running tasks are ordered by (time of their
 end, order of starting). All of these are skew heaps over the same two arrays of children, as a task is in one at a time.
 """
@@ -123,7 +124,9 @@ def _release_inputs(v, n, home, placement, source, in_pointer, in_position, free
 
 
 @numba.njit(cache=True, nogil=True)
-def _make_ready(task, v, n, placement, pointer, target, shared, missing, priority, rank, send_on, devices, sequence, queue, heap):
+def _make_ready(
+    task, v, n, placement, pointer, target, shared, missing, priority, rank, processor, send_on, devices, sequence, queue, heap
+):  # fmt: skip
     """The end of a task makes consumers on its device ready and, of an operation, its transfers; returns the next sequence number.
 
     ``send_on`` int64[D] is the link resource, counted from the first, of a transfer from the device of v to each device.
@@ -135,7 +138,7 @@ def _make_ready(task, v, n, placement, pointer, target, shared, missing, priorit
             c = target[e]
             missing[c] -= 1
             if missing[c] == 0:
-                _enqueue(c, placement[c], priority[c], sequence, queue, first, second, left, right)
+                _enqueue(c, processor[placement[c]], priority[c], sequence, queue, first, second, left, right)
                 sequence += 1
     if task < n:
         for e in range(pointer[v], pointer[v + 1]):
@@ -163,7 +166,7 @@ def _next_phase(phase, phase_left):
 
 
 @numba.njit(cache=True, nogil=True)
-def run(placement, arrays, priority, links, channels, synchronous, sigma, stream, start, finish, work):
+def run(placement, arrays, priority, processor, links, channels, synchronous, sigma, stream, start, finish, work):
     """Simulates one valid placement; fills ``start`` and ``finish`` float64[V + E] (operations, then transfers).
 
     Returns the outcome code and the makespan in seconds.
@@ -187,7 +190,7 @@ def run(placement, arrays, priority, links, channels, synchronous, sigma, stream
     phase = _next_phase(0, phase_left)
     for v in order:
         if not free[v] and missing[v] == 0:
-            _enqueue(v, placement[v], priority[v], sequence, queue, first, second, left, right)
+            _enqueue(v, processor[placement[v]], priority[v], sequence, queue, first, second, left, right)
             sequence += 1
     low, high, extra, send = 0, queue.size, -1, -1  # which resources may start something: low..high, then extra, then sends of send
     while True:
@@ -240,11 +243,11 @@ def run(placement, arrays, priority, links, channels, synchronous, sigma, stream
         home = placement[v]
         send = -1
         if task < n:
-            slots[home] += 1
+            r = processor[home]
+            slots[r] += 1
             if limited:
                 _release_inputs(v, n, home, placement, source, in_pointer, in_position, free, shared, references, output_bytes, held)
-            low, high, extra = home, home + 1, -1
-            send = v
+            low, high, extra, send = r, r + 1, -1, v
         else:
             device = placement[target[task - n]]
             r = devices + links[home, device]
@@ -253,10 +256,10 @@ def run(placement, arrays, priority, links, channels, synchronous, sigma, stream
                 references[v] -= 1
                 if references[v] == 0:
                     held[home] -= output_bytes[v]
-            low, high, extra = r, r + 1, device
+            low, high, extra = r, r + 1, processor[device]
         sequence = _make_ready(
-            task, v, n, placement, pointer, target, shared, missing, priority, rank, links[home], devices, sequence, queue,
-            (first, second, left, right),
+            task, v, n, placement, pointer, target, shared, missing, priority, rank, processor, links[home], devices, sequence,
+            queue, (first, second, left, right),
         )  # fmt: skip
         if synchronous:
             phase_left[2 * levels[v] + (0 if task < n else 1)] -= 1
@@ -268,7 +271,7 @@ def run(placement, arrays, priority, links, channels, synchronous, sigma, stream
 @numba.njit(cache=True, nogil=True)
 def run_batch(placements, valid, arrays, discipline, sigma, key, first, traced, outcome, makespan, start, finish):
     """Simulates the valid rows of ``placements`` uint16[B, V]; ``start``/``finish`` have B rows of V + E if ``traced``, else one."""
-    priority, links, channels, synchronous = discipline
+    priority, processor, links, channels, synchronous = discipline
     n, devices = arrays[9].shape
     edges = arrays[1].size
     scratch = (
@@ -286,7 +289,7 @@ def run_batch(placements, valid, arrays, discipline, sigma, key, first, traced, 
         if valid[b]:
             stream = row_key(key, first + b)
             outcome[b], makespan[b] = run(
-                placements[b], arrays, priority, links, channels, synchronous, sigma, stream, start[row], finish[row], work
+                placements[b], arrays, priority, processor, links, channels, synchronous, sigma, stream, start[row], finish[row], work
             )
         else:
             outcome[b], makespan[b] = INVALID, np.nan

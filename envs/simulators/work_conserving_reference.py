@@ -38,6 +38,7 @@ class WorkConservingReference:
         self.free = free_inputs(graph) if everywhere else np.zeros(graph.n_nodes, dtype=bool)
         self.priority = discipline.priorities(problem)
         self.links = discipline.link_resources(problem.n_devices)
+        self.processor = discipline.compute_resources(problem.n_devices).tolist()
         self.queues: dict[int, list[tuple[float, int, int]]] = {}
         self.slots: dict[int, int] = {d: 1 for d in range(problem.n_devices)}
         self.sequence = 0
@@ -91,7 +92,7 @@ class WorkConservingReference:
         self._barrier()
         for v in self.graph.topological_order:
             if not self.free[v] and self.missing[v] == 0:
-                self._ready(self.device[v], self.priority[v], int(v))
+                self._ready(self.processor[self.device[v]], self.priority[v], int(v))
         for resource in sorted(self.queues):
             self._dispatch(resource)
         self.env.run()
@@ -150,8 +151,8 @@ class WorkConservingReference:
             if self.device[c] == device:
                 self.missing[c] -= 1
                 if self.missing[c] == 0:
-                    self._ready(device, self.priority[c], c)
-        concerned = [resource] if task < n else [resource, device]
+                    self._ready(self.processor[device], self.priority[c], c)
+        concerned = [resource] if task < n else [resource, self.processor[device]]
         if task < n:
             for d in dict.fromkeys(self.device[self.target[e]] for e in self.out[v]):
                 if d != device:

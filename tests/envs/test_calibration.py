@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from envs.engine.agreement import shared_processors
 from envs.engine.calibration import calibrated
 from envs.errors import InputError
 from envs.graphs.sharded import sharded
@@ -22,12 +23,13 @@ class Elsewhere:
         return WorkConservingSimulator().evaluate(self.truth, placements, seed, first=first, trace=trace)
 
 
-def test_recovers_costs_and_links():
+@pytest.mark.parametrize("alone", [False, True])
+def test_recovers_costs_and_links(alone):
     graph = sharded("llama-block", sequence=64, width=64, hidden=64, heads=4)
     bandwidth, delay = np.random.default_rng(0).uniform(1e9, 2e9, (3, 3)), np.random.default_rng(1).uniform(1e-5, 2e-5, (3, 3))
     truth = Problem(graph, DeviceNetwork(("x", "y", "z"), [1e9, 2e9, 3e9], bandwidth, delay))
     guess = Problem(graph, DeviceNetwork(("x", "y", "z"), 5e9, 1e8, 0.0))
-    found = calibrated(guess, Elsewhere(truth))
+    found = calibrated(guess, Elsewhere(truth), alone=alone)
     np.testing.assert_allclose(found.compute_seconds, truth.compute_seconds, rtol=1e-6, atol=1e-12)
     np.testing.assert_allclose(found.network.bandwidth, truth.network.bandwidth, rtol=1e-6)
     np.testing.assert_allclose(found.network.delay, truth.network.delay, rtol=1e-5)
@@ -38,3 +40,8 @@ def test_needs_traces():
     problem = Problem(graph, DeviceNetwork(("x", "y"), 1e9, 1e9, 0.0))
     with pytest.raises(InputError, match="traces no transfers"):
         calibrated(problem, Simulator())
+
+
+def test_devices_of_one_name_share_a_processor():
+    assert shared_processors(("cpu:0", "cpu:1")) == ()
+    assert shared_processors(("cpu:0", "cpu:1", "cpu:0")) == (0, 1, 0)

@@ -1,5 +1,7 @@
 """The work-conserving simulator: compiled against SimPy bit for bit, hand-made schedules, laws that every schedule obeys."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,6 +28,9 @@ disciplines = st.builds(
 def test_kernel_and_simpy_agree_bit_for_bit(data, discipline, noise, everywhere, seed):
     problem = data.draw(problems(memory=True))
     batch = data.draw(some_placements(problem, 4))
+    if data.draw(st.booleans()):
+        d = problem.n_devices
+        discipline = replace(discipline, processors=tuple(data.draw(st.lists(st.integers(0, 2), min_size=d, max_size=d))))
     fast = WorkConservingSimulator(discipline, noise, inputs_everywhere=everywhere)
     plain = ReferenceWorkConservingSimulator(discipline, noise, inputs_everywhere=everywhere)
     assert fast.protocol == plain.protocol
@@ -94,6 +99,18 @@ def test_strategies_choose_differently():
     assert order("depth-first") == ["r", "a1", "a2", "b"]
     assert order("breadth-first") == ["r", "b", "a1", "a2"]
     assert order("longest-path") == ["b", "r", "a1", "a2"]
+
+
+def test_devices_on_one_processor_take_turns():
+    """Two independent operations of 1 s on two devices, and one of 2 s on a third."""
+    graph = ComputationGraph(list("iabc"), ["op"] * 4, [0, 1, 1, 2], np.zeros(4), [(0, 1), (0, 2), (0, 3)], np.zeros(3))
+    problem = Problem(graph, DeviceNetwork(("x", "y", "z"), 1.0, 1.0, 0.0))
+    placement = np.array([[0, 0, 1, 2]], dtype=np.int16)
+    for processors, seconds in (((), 2), ((5, 5, 7), 2), ((0, 0, 0), 4), ((3, 1, 3), 3)):
+        found = WorkConservingSimulator(Discipline(processors=processors)).evaluate(problem, placement)
+        assert found.seconds[0] == seconds and ("processors" in found.protocol) == bool(processors)
+    with pytest.raises(InputError, match="3 devices; give one for each"):
+        WorkConservingSimulator(Discipline(processors=(0, 0))).evaluate(problem, placement)
 
 
 def test_memory_is_given_back():
