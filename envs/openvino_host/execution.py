@@ -50,15 +50,22 @@ class Executable(Protocol):
         ...
 
 
-def segments_of(graph: ComputationGraph, placement: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+def segments_of(graph: ComputationGraph, placement: np.ndarray, nodes: np.ndarray, early: bool = False) -> np.ndarray:
     """Convex pieces on one device each, int64[V]: no path leaves a piece and comes back to it; -1 outside ``nodes`` bool[V].
 
     A node's depth is the largest number of changes of device on any path to it. Connected nodes of one device and depth are a
     piece, so edges between pieces always go to a greater depth. Numbers are in an order in which the pieces can run.
+
+    ``early`` also ends a piece behind every node that another device reads, so that the other device need not wait for what its own device
+    goes on with.
     """
     inside = nodes[graph.edges].all(axis=1)
     source, target = graph.edges[inside].T
     switch = placement[source] != placement[target]
+    if early:
+        read = np.zeros(graph.n_nodes, dtype=bool)
+        read[source[switch]] = True
+        switch = read[source]
     depth = np.zeros(graph.n_nodes, dtype=np.int64)
     level = graph.levels[target]
     for here in range(1, int(graph.levels.max()) + 1):
@@ -129,8 +136,11 @@ class Serial:
     Unlike with `Hetero`, each piece keeps to its device's properties: HETERO forgets the limit of threads of a model that it splits.
     """
 
+    early = False
+    """See `segments_of`."""
+
     def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
-        cut = _Cut(prepared, placement)
+        cut = _Cut(prepared, placement, self.early)
         self.segments = len(cut.models)
         self.device = cut.device
         self.requests = [
@@ -160,6 +170,8 @@ class Serial:
 
 class Overlapped(Serial):
     """As `Serial`, but a thread for each device runs pieces as soon as their inputs are there, in topological order."""
+
+    early = True
 
     def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
         super().__init__(prepared, placement, devices)
@@ -216,7 +228,7 @@ class Overlapped(Serial):
 class _Cut:
     """A model cut into one model a piece, and what feeds what."""
 
-    def __init__(self, prepared: PreparedModel, placement: np.ndarray) -> None:
+    def __init__(self, prepared: PreparedModel, placement: np.ndarray, early: bool) -> None:
         openvino = import_openvino()
         from openvino import opset13
 
@@ -229,7 +241,7 @@ class _Cut:
         for op in ops:
             if kinds[op.get_name()] not in ("Constant", "Parameter", "Result") and node[op.get_name()] >= 0:
                 runs[node[op.get_name()]] = True
-        piece = segments_of(prepared.graph, placement, runs)
+        piece = segments_of(prepared.graph, placement, runs, early)
         count = int(piece.max()) + 1
         parameters: list[list[Any]] = [[] for _ in range(count)]
         outputs: list[dict[tuple[str, int], Any]] = [{} for _ in range(count)]

@@ -311,8 +311,9 @@ def test_descriptions_of_devices_are_checked(devices, message):
         parse_devices(devices)
 
 
+@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_pieces_are_convex_and_on_one_device(seed):
+def test_pieces_are_convex_and_on_one_device(seed, early):
     from tests.methods.problems import random_graph
 
     rng = np.random.default_rng(seed)
@@ -320,14 +321,18 @@ def test_pieces_are_convex_and_on_one_device(seed):
     placement = rng.integers(0, 3, 30)
     nodes = rng.random(30) < 0.9
     nodes[np.isin(np.arange(30), graph.edges[:, 0])] |= True  # only leaves are left out, as a model's outputs are
-    piece = segments_of(graph, placement, nodes)
+    piece = segments_of(graph, placement, nodes, early)
     assert ((piece >= 0) == nodes).all()
     inside = nodes[graph.edges].all(axis=1)
     source, target = piece[graph.edges[inside]].T
     assert (source <= target).all(), "pieces are numbered in an order in which they can run"
     for k in range(piece.max() + 1):
         assert len(set(placement[piece == k].tolist())) == 1
-    assert ((source != target) | (placement[graph.edges[inside, 0]] == placement[graph.edges[inside, 1]])).all()
+    crosses = placement[graph.edges[inside, 0]] != placement[graph.edges[inside, 1]]
+    assert not (crosses & (source == target)).any()
+    if early:
+        read = np.isin(graph.edges[inside, 0], graph.edges[inside][crosses, 0])
+        assert (source[read] < target[read]).all(), "a piece goes on behind a result that another device waits for"
 
 
 def test_agreement_by_hand():
