@@ -1,9 +1,9 @@
 """Random task + EFT: GiPH's search baseline (GiPH section 5, "Random task selection + EFT device selection").
 
-Starts from a random placement; at each step a random task (not a mere follower of its co-location group) moves to the device on
-which it finishes earliest given the measured times of the current placement, and the result, better or not, is the next current
-placement. A task's wait behind tasks that were ready before it is counted (`methods.common.schedule.earliest_finish_device`). One
-placement a step.
+Starts from the random placement that all searches under one seed share; at each step a random task (not a mere follower of its
+co-location group) moves to the device on which it finishes earliest given the measured times of the current placement, and the
+result, better or not, is the next current placement. A task's wait behind tasks that were ready before it is counted
+(`methods.common.schedule.earliest_finish_device`). One placement a step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from envs.measurement import Measurements
-from methods.common.constraints import random_placements
+from methods.common.constraints import first_placement
 from methods.common.contract import Method, Proposal
 from methods.common.schedule import earliest_finish_device, followers, planned
 
@@ -32,7 +32,7 @@ class RandomTaskEft(Method):
     def propose(self, n: int) -> list[Proposal]:
         problem = self.problem
         if self._times is None:
-            return [Proposal(0, random_placements(problem, 1, self.rng))]
+            return [Proposal(0, first_placement(problem, self.seed)[None, :])]
         placement = self._times[0].astype(np.int16)
         node = int(self.rng.choice(self._tasks))
         device = earliest_finish_device(problem, node, placement, self._times[1], self._times[2])

@@ -45,6 +45,19 @@ def random_placements(problem: Problem, n: int, rng: np.random.Generator) -> np.
     return fit_memory(problem, placements)
 
 
+def first_placement(problem: Problem, seed: np.random.SeedSequence, k: int = 0) -> np.ndarray:
+    """The random placement int16[V] that the k-th search of a problem starts from: one and the same for all methods that are compared
+    under one seed (GiPH section 5), whatever else they draw and whatever problems are searched beside it.
+
+    Args:
+        seed: the method's; of a trial, the first word of its entropy is the trial's seed.
+    """
+    entropy = seed.entropy
+    word = entropy if isinstance(entropy, int) else entropy[0] if entropy else 0
+    digest = (int(problem.content_hash[i : i + 8], 16) for i in range(0, 32, 8))
+    return random_placements(problem, 1, np.random.default_rng(np.random.SeedSequence([word, *digest, k])))[0]
+
+
 def make_feasible(problem: Problem, placements: np.ndarray) -> np.ndarray:
     """Placements int16[B, V] with groups together, forbidden devices replaced by the fastest feasible one, and memory fitted."""
     together = problem.colocate(placements)

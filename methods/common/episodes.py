@@ -18,7 +18,7 @@ from envs.errors import InputError
 from envs.measurement import Measurements
 from envs.problem import Problem
 from envs.relocation import placement_in_force
-from methods.common.constraints import fit_memory, random_placements, units
+from methods.common.constraints import first_placement, fit_memory, random_placements, units
 from methods.common.contract import Method, Proposal
 from methods.common.reinforce import Learner, LearningConfig, seeded_network, step_weights
 from methods.common.schedule import planned
@@ -161,7 +161,7 @@ class EpisodeMethod(Method):
         network_seed, step_seed = (self._stream(k) for k in range(2))
         self.network: nn.Module = seeded_network(self._build, network_seed)
         self.learner = Learner(self.network, config.learning)
-        # self.rng draws nothing but first placements, so every search with one seed and one problem starts from the same
+        # self.rng draws nothing but the first placements of training; those of searches are `first_placement`'s
         self.steps_rng = np.random.default_rng(step_seed)
         self.lanes: list[Episode] = []
         self._asked: list[Episode] = []
@@ -193,12 +193,15 @@ class EpisodeMethod(Method):
         """Steps of an episode."""
         return 2 * len(units(self.problems[problem]))
 
-    def _first(self, problem: int) -> np.ndarray:
-        """Where an episode starts."""
+    def _first(self, problem: int, before: int) -> np.ndarray:
+        """Where an episode starts that so many others went before."""
         here, start = self.problems[problem], self.config.start
         if start == "in-force":
             return placement_in_force(here)
-        drawn = random_placements(here, 1, self.rng)[0]
+        if self.config.learn:
+            drawn = random_placements(here, 1, self.rng)[0]
+        else:
+            drawn = first_placement(here, self.seed, before // len(self.problems))
         if start == "previous" and problem - 1 in self._found and self.problems[problem - 1].graph.content_hash == here.graph.content_hash:
             index = {name: k for k, name in enumerate(here.network.names)}
             names = self.problems[problem - 1].network.names
@@ -238,6 +241,7 @@ class EpisodeMethod(Method):
         if not any(self._movable(k) for k in range(len(self.problems))):
             count = min(count, len(self.problems) - self.begun)  # one look at each is all there is
         repeats = min(self.config.repeats, count) if self.config.learn else 1
+        before = self.begun
         self.begun += max(count, 0)
         for k in range(count):
             if k % repeats:
@@ -249,7 +253,7 @@ class EpisodeMethod(Method):
                 self._queue = (self.steps_rng.permutation(everything) if self.config.learn else everything).tolist()
             problem = self._queue.pop(0)
             steps = self._length(problem) if self._movable(problem) else 0
-            self.lanes.append(Episode(problem, self._first(problem), steps, self.config.learn))
+            self.lanes.append(Episode(problem, self._first(problem, before + k), steps, self.config.learn))
 
     def _learn(self, episodes: list[Episode]) -> None:
         if not episodes:

@@ -63,7 +63,24 @@ def test_networks_change_within_limits_and_keep_what_stays():
         assert (before.bandwidth[np.ix_(i, i)] == after.bandwidth[np.ix_(j, j)]).all()
         assert (before.delay[np.ix_(i, i)] == after.delay[np.ix_(j, j)]).all()
     assert all(frozenset().union(*n.supports) == frozenset().union(*networks[0].supports) for n in networks)
-    assert networks[-1].speed.mean() < networks[0].speed.mean()
+
+
+def test_newcomers_are_weaker_than_what_they_replace():
+    networks = [changing_network(ChangingParameters(change=k, hardware_types=5), 3) for k in range(25)]
+    known, gone = {name: networks[0].speed[k] for k, name in enumerate(networks[0].names)}, []
+    for before, after in itertools.pairwise(networks):
+        left = set(before.names) - set(after.names)
+        for k, name in enumerate(after.names):
+            if name not in known:
+                old = next(o for o in gone if known[o] * 0.7 == pytest.approx(after.speed[k]))
+                gone.remove(old)
+                known[name] = after.speed[k]
+        gone += sorted(left)
+    assert len(known) > 25
+    last = networks[-1]
+    mean = [np.mean(n.bandwidth[np.isfinite(n.bandwidth)]) for n in (networks[0], last)]
+    assert last.speed.mean() < 0.9 * networks[0].speed.mean() and mean[1] < 0.9 * mean[0]
+    assert np.isinf(np.diag(last.bandwidth)).all() and (np.diag(last.delay) == 0).all()
 
 
 def test_wrong_parameters_are_named():

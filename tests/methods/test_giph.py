@@ -111,7 +111,21 @@ def test_no_move_is_empty_and_no_group_moves_twice_running(variant):
     changed = np.diff(np.stack(run.placements), axis=0) != 0
     moved = [set(problem.leaders[row].tolist()) for row in changed]
     assert all(len(m) == 1 or (variant == "giph-task-eft" and not m) for m in moved)  # EFT may leave a task where it is
-    assert all(a != b for a, b in itertools.pairwise(moved) if a)
+    assert all(not a & b for a, b in itertools.pairwise(moved))
+
+
+def test_the_task_chosen_last_is_masked_even_if_it_stayed():
+    method = build("giph", {"variant": "giph-task-eft", "episodes": 1}, [constrained(8, 3, 1)], 1)
+    stayed = 0
+    for _ in range(16):
+        run = go(method, 1)
+        e, before = method.lanes[0], run.placements[0]
+        nets = method._nets([Steps(e, e.now, e.now + 1)])
+        _, allowed = method._scores(nets, [Steps(e, e.now, e.now + 1)])
+        if e.last[e.now] >= 0:
+            assert not allowed[nets.pivot[e.last[e.now]]]
+            stayed += int((e.placement[e.now - 1] == before).all())
+    assert stayed
 
 
 def test_the_only_task_that_can_move_may_move_again():
@@ -225,3 +239,73 @@ def test_returns_baselines_and_weights_by_hand():
     np.testing.assert_allclose(np.concatenate(spread).std(), 1)
     weights = step_weights(rewards, config)
     np.testing.assert_allclose(weights[0], np.array([3, 3 * 0.5, 2.5 * 0.25]) / 2)
+
+
+def shapes(name: str, **settings: object) -> list[tuple[int, ...]]:
+    method = build(name, settings, [constrained(6, 3, 1)], 0)
+    return [tuple(p.shape) for key, p in method.network.named_parameters() if key.endswith("weight")]
+
+
+def test_networks_have_the_sizes_of_tables_4_and_5():
+    """Node transform, message, update of each direction, then the score function."""
+    transform, both = [(4, 4), (5, 4)], 2
+
+    def giph(message):
+        return sorted([*transform * both, *message * both, (16, 10), (1, 16)])
+
+    for name, settings in {
+        "giph": giph([(9, 9), (5, 9)]),
+        "giph-k": giph([(9, 9), (5, 9)]),
+        "giph-task-eft": giph([(9, 9), (5, 9)]),
+        "giph-ne": sorted([*[(8, 8), (5, 8)] * both, *[(8, 5), (5, 8)] * both, (16, 10), (1, 16)]),
+        "giph-ne-pol": [(1, 16), (16, 8)],
+    }.items():
+        assert sorted(shapes("giph", variant=name)) == settings, name
+    sage = [s for s in shapes("giph", variant="graphsage-ne") if s not in ((1, 16), (16, 10))]
+    assert sorted(sage) == sorted([(16, 8), (16, 16), (10, 16)] * 2)
+    assert {(32, 40), (3, 32), (5, 5)} <= set(shapes("placeto"))
+
+
+def test_defaults_are_those_of_section_5():
+    giph, placeto = (build(name, {}, [constrained(6, 3, 1)], 0) for name in ("giph", "placeto"))
+    for method in (giph, placeto):
+        assert (method.config.learning.discount, method.config.learning.learning_rate) == (0.97, 0.01)
+        assert not method.config.learning.normalize and method.config.learning.baseline == "earlier-rewards"
+        assert method._length(0) == {giph: 12, placeto: 6}[method]
+    assert placeto.config.rounds == 8 and giph.config.batch == 1
+
+
+def test_rounds_directions_and_edge_features_reach_the_scores():
+    problem = constrained(9, 3, seed=2)
+    parts = []
+
+    def scores(variant: str, **settings: object) -> np.ndarray:
+        method = build("giph", {"variant": variant, "learn": False, **settings}, [problem], 0)
+        go(method, 1)
+        parts[:] = [Steps(e, 0, 1) for e in method.lanes]
+        return method._scores(method._nets(parts), parts)[0].detach().numpy()
+
+    whole = scores("giph")
+    assert not np.allclose(scores("giph-k", rounds=1), scores("giph-k", rounds=2))
+    assert not np.allclose(scores("giph-k", rounds=2), whole)
+    np.testing.assert_allclose(scores("giph-k", rounds=9), whole, atol=1e-6)  # deep enough for the longest path, and the same weights
+    method = build("giph", {"learn": False}, [problem], 0)
+    assert [p.reverse for p in method.network.network.passes] == [False, True]
+
+
+def test_searches_under_one_seed_start_from_the_same_placement():
+    problems = [random_problem(9, 3, 0), random_problem(7, 4, 1)]
+    seeds = (np.random.SeedSequence([5, other], spawn_key=(0,)) for other in itertools.count())
+    starts = []
+    for name, config in [("giph", {}), ("giph", {"paths": True, "batch": 2}), ("placeto", {}), ("placeto", {"batch": 2})]:
+        together = go(build(name, {"learn": False, "episodes": 2, **config}, problems, next(seeds)), 99)
+        first = [next(p for p in together.placements if len(p) == problem.n_nodes).tolist() for problem in problems]
+        alone = [
+            go(build(name, {"learn": False, **config, "batch": 1}, [problem], next(seeds)), 1).placements[0].tolist()
+            for problem in problems
+        ]
+        starts += [first, alone]
+    starts.append([go(build("random-task-eft", {}, [problem], next(seeds)), 1).placements[0].tolist() for problem in problems])
+    assert all(s == starts[0] for s in starts)
+    other = build("giph", {"learn": False}, problems, np.random.SeedSequence([6, 0], spawn_key=(0,)))
+    assert go(other, 1).placements[0].tolist() != starts[0][0]
