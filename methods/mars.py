@@ -19,6 +19,10 @@ Differences from the paper:
 - The cut-off of bad placements is ``learning.slow_seconds`` (20 for BERT), off by default; what takes longer counts as that much.
 - Devices are drawn only among those an operation may use; a co-location group is one position, with the mean of its members' types. What
   overflows memory is repaired; ``repair: false`` leaves it to the 100 s of an invalid placement.
+- An input's shape is that of the whole tensor it is a view of. Inception has no auxiliary head and BERT no head: their losses are the
+  means of their outputs.
+- ``transformer-xl`` is GDP's placer with superposition, as wide as the embeddings.
+- Off by default, as in GDP: ``standardize``, ``learning.normalize`` and ``search``; `sweeps/mars/parts/best.yaml` turns them on.
 """
 
 from __future__ import annotations
