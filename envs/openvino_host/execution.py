@@ -141,6 +141,7 @@ class Serial:
 
     def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
         cut = _Cut(prepared, placement, self.early)
+        cut.fit([str(prepared.core.get_property(d, "INFERENCE_PRECISION_HINT").get_type_name()) for d in devices])
         self.segments = len(cut.models)
         self.device = cut.device
         self.requests = [
@@ -293,3 +294,36 @@ class _Cut:
         """Pieces that read what each piece computes."""
         members = [int(np.flatnonzero(piece == k)[0]) for k in range(count)]
         self.device = [int(placement[v]) for v in members]
+
+    def fit(self, precisions: Sequence[str]) -> None:
+        """Let pieces hand on images with channels last, in half precision where all that compute and read them do so in it.
+
+        That is close to how plugins keep them; a plain float32 tensor would be rearranged twice.
+
+        Args:
+            precisions: of each device, as ``f32``, ``bf16`` or ``f16``.
+        """
+        import_openvino()
+        from openvino import Layout, Type
+        from openvino.preprocess import PrePostProcessor
+
+        readers: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for k, port, source in self.feeds:
+            if not isinstance(source, int):
+                readers.setdefault(source, []).append((k, port))
+        steps = [PrePostProcessor(model) for model in self.models]
+        kept = [r for r in self.results if not isinstance(r, np.ndarray)]
+        for (k, port), read in readers.items():
+            output = self.models[k].outputs[port]
+            if (k, port) in kept or output.get_element_type() != Type.f32:
+                continue
+            used = {precisions[self.device[j]] for j in (k, *(j for j, _ in read))}
+            half = {"bf16": Type.bf16, "f16": Type.f16}.get(used.pop()) if len(used) == 1 else None
+            rank = output.get_partial_shape().rank
+            for end in (steps[k].output(port), *(steps[j].input(i) for j, i in read)):
+                if half is not None:
+                    end.tensor().set_element_type(half)
+                if rank.is_static and rank.get_length() == 4:
+                    end.tensor().set_layout(Layout("NHWC"))
+                    end.model().set_layout(Layout("NCHW"))
+        self.models = [step.build() for step in steps]

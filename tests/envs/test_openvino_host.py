@@ -112,6 +112,11 @@ def test_precision_of_a_device_shows_in_the_outputs(model):
     assert exact.agreement.relative < 1e-5 < rounded.agreement.relative < 0.05
     assert chosen.agreement.relative == pytest.approx(rounded.agreement.relative), "the first device supports everything"
     assert unplaced.outcome == Outcome.OK
+    both = {**half, "a": {"plugin": "CPU", "threads": 1, "precision": "bf16", "pin": False}}
+    with host_of(model, both, mode="overlapped") as host:
+        for d in host.details(problem, random_valid(problem, 3)):
+            assert d.outcome == Outcome.OK, d.note
+            assert 1e-5 < d.agreement.relative < 0.05
     with host_of(model, half, tolerance=1e-5) as strict:
         outcome = strict.evaluate(problem, everything)
     assert outcome.outcome.tolist() == [Outcome.OK, Outcome.INVALID]
