@@ -51,7 +51,7 @@ def page_data(schedule: Schedule, title: str = "", lower_bound: float | None = N
                 "ops": int(schedule.operations[d]),
                 "received": float(received[d]),
                 "sent": float(sent[d]),
-                "memory": float(memory[d]),
+                "memory": None if network.live_memory else float(memory[d]),
                 "capacity": float(network.memory[d]) if np.isfinite(network.memory[d]) else None,
             }
             for d in range(network.n_devices)
