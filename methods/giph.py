@@ -22,12 +22,14 @@ Differences from the paper:
 - The earliest possible start is when the last input arrives by the cost model, given the measured finish of the
   parents. It is computed for the present device too, where it is negative for a task that waited in the queue.
 - Each direction has its own node transform, as it has its own message and aggregation functions. Biases are everywhere.
-- Equation 4 starts GiPH-k from the raw features, which messages of embeddings cannot take; here its k rounds start from the transformed.
+- Equation 4 starts GiPH-k from the raw features, which messages of embeddings cannot take; here its k rounds start from the transformed,
+  and there are k of them (the equation counts t from 0 to k).
 - GiPH-NE keeps a node transform, without which the sum in equation 1 has no common size: messages and means have the size of the
   8 features, embeddings of 5 come out (Table 5). GraphSAGE-NE is PyTorch Geometric's SAGEConv with mean aggregation.
 - GiPH-task-EFT embeds the task graph as the subgraph of the pivots, with the same networks; EFT counts the queue and may leave a
   task where it is (`methods.common.schedule.earliest_finish_device`).
 - Training goes through all problems in random order before any comes again; the paper samples them.
+- Of the paper's supplements, the total cost as an objective (B.8) and the time per sample of each variant are left out.
 - A co-location group moves as one task and counts once in |V|. Where masks would leave no move, a task may move twice running.
 """
 

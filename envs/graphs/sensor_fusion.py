@@ -11,6 +11,10 @@ random places, bandwidth 60 exp(-d / 100) Mbps, detection on GPUs and fusion any
 - Devices of a case are its vehicles, its intersections' units, and the units and edge devices within 400 m of any of those. All have a GPU.
 - Data: a camera's picture 100 kB, a scan 6 kB, detections 1 kB, a vehicle's fusion 2 kB, an intersection's 4 kB. Bandwidth counts
   no distance below 1 m and none above ``far``, so that it stays finite; there is no delay.
+- The paper fits a requirement of each task and, for each type's CPU and GPU, a speed and a start-up time to the table; here the table's
+  times are used as they are. What features say of a task's work is its mean time over the types, and of a device's speed how fast it is at
+  camera detection, for all tasks.
+- ``max_vehicles`` binds in most cases of the recorded trace: without it, cases would be several times as large.
 - Times are the table's means; a simulator's noise stands for their deviations. Power: what the data sheets allow the boards (10 W, 15 W,
   271 W), none when idle; a transfer takes 1 W.
 """

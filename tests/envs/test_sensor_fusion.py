@@ -1,5 +1,7 @@
 """The case study: traces, cases, and the numbers of the paper's tables in them."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -50,3 +52,16 @@ def test_wrong_input_is_named(tmp_path):
         load_trace(tmp_path / "x.npz")
     with pytest.raises(InputError, match=r"ends in \.npz"):
         record(tmp_path / "x.json")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("sumo") is None, reason="SUMO is an extra: pip install 'placewright[traffic]'")
+def test_sumo_records_a_trace(tmp_path):
+    made = record(tmp_path / "new.npz", vehicles=60, seconds=120, share=0.5, seed=1)
+    kept = load_trace(tmp_path / "new.npz")
+    assert (kept.position == made.position).all() and (kept.time == made.time).all()
+    assert (kept.intersections == load_trace(RECORDED).intersections).all()
+    assert set(np.unique(kept.time)) <= set(range(0, 121, 10)) and len(np.unique(kept.time)) > 8
+    assert 10 < len(np.unique(kept.vehicle)) < 50 and kept.vehicle.max() < 60
+    low, high = kept.intersections.min(axis=0) - 250, kept.intersections.max(axis=0) + 250
+    assert ((kept.position >= low) & (kept.position <= high)).all() and np.ptp(kept.position, axis=0).min() > 400

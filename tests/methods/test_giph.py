@@ -8,6 +8,7 @@ import torch
 
 from envs.errors import InputError
 from envs.problem import Problem
+from envs.relocation import placement_in_force, relocation_seconds
 from envs.simulators.evaluator import Simulator
 from methods.common.episodes import Steps
 from methods.common.gpnet import GpNets, make_layout
@@ -309,3 +310,12 @@ def test_searches_under_one_seed_start_from_the_same_placement():
     assert all(s == starts[0] for s in starts)
     other = build("giph", {"learn": False}, problems, np.random.SeedSequence([6, 0], spawn_key=(0,)))
     assert go(other, 1).placements[0].tolist() != starts[0][0]
+
+
+@pytest.mark.parametrize("name", ["giph", "placeto"])
+def test_a_search_in_force_begins_where_nothing_has_to_move(name):
+    problems = [random_problem(9, 3, 0), constrained(8, 3, 1, groups=True)]
+    method = build(name, {"learn": False, "start": "in-force", "episodes": 2, "batch": 2}, problems, 3)
+    for problem, proposal in zip(problems, method.propose(2), strict=True):
+        assert (proposal.placements[0] == placement_in_force(problem)).all()
+        assert relocation_seconds(problem, proposal.placements).tolist() == [0.0]
