@@ -41,6 +41,8 @@ class Run:
     """Mean time to make a placement of the trial ready to run, no part of any measured time."""
     measured_by: str = ""
     """Protocol and fingerprint of what measured the best placement."""
+    learner_seconds: float = 0.0
+    """Time in the method itself, of ``wall_seconds``."""
 
     @property
     def row(self) -> tuple[str, str]:
@@ -170,7 +172,8 @@ def collect(results: Iterable[TrialResult], bounds: Mapping[str, float] | None =
             runs.append(
                 Run(trial.trial, trial.stage, trial.method, key, trial.seed, value, p.evaluations, trial.wall_seconds / len(trial.problems),
                     tuple(c._replace(evaluations=c.own or c.evaluations) for c in p.curve), p.placement, p.deviation,
-                    trial.compile_seconds / max(1, trial.evaluations), f"{p.protocol} on {p.host}")
+                    trial.compile_seconds / max(1, trial.evaluations), f"{p.protocol} on {p.host}",
+                    trial.learner_seconds / len(trial.problems))
             )  # fmt: skip
     counted = {row: Tally({s: c[s] for s in STATUSES if c[s]}, c["invalid"]) for row, c in tallies.items()}
     return Collection(tuple(runs), _infos(infos, best, known), counted)
