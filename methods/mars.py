@@ -132,13 +132,12 @@ class Mars(EncoderPlacerMethod):
         discriminator: Infomax = seeded_network(lambda: Infomax(self.config.size), streams[0])
         rng = np.random.default_rng(streams[1])
         views = [self._view(p) for p in problems]
-        matrices = [Gcn.propagation(v) for v in views]
         encoder.requires_grad_(True)
         optimizer = torch.optim.Adam([*encoder.parameters(), *discriminator.parameters()], lr=self.config.pretraining_rate)
         first, best, kept = np.nan, np.inf, encoder.state_dict()
         for step in range(self.config.pretraining):
             orders = [torch.from_numpy(rng.permutation(v.n)) for v in views]
-            losses = [infomax_loss(encoder, discriminator, *each) for each in zip(views, orders, matrices, strict=True)]
+            losses = [infomax_loss(encoder, discriminator, *each) for each in zip(views, orders, strict=True)]
             loss = torch.stack(losses).mean()
             if (value := float(loss.detach())) < best:
                 best, kept = value, {key: w.clone() for key, w in encoder.state_dict().items()}

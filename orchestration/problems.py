@@ -280,6 +280,15 @@ def count_nodes(spec: ProblemSpec) -> int:
     return _graph(spec.graph).n_nodes
 
 
+def must_be_traced(spec: ProblemSpec) -> bool:
+    """Whether the problem's graph is a step of a named network that has not been traced yet, which may take minutes."""
+    if "model" not in spec.graph:
+        return False
+    from envs.graphs import capture
+
+    return capture.must_be_traced(spec.graph["model"], {k: v for k, v in spec.graph.items() if k != "model"})
+
+
 def _named(thing: Named, name: str) -> Named:
     """A checked graph or network under another name; what it has computed so far is shared, for names count nowhere."""
     twin = copy.copy(thing)

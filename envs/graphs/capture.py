@@ -33,6 +33,14 @@ def is_step(name: str, options: Mapping[str, Any]) -> bool:
     return name in step_models.STEPS and (name not in torch_capture.NAMED or options.get("training", False) is not False)
 
 
+def must_be_traced(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a model known by name is a step, whose graph is not on disk yet; tracing it may take minutes."""
+    if not is_step(name, options):
+        return False
+    key = step_models._key(name, step_models.resolve_step(name, options))
+    return not (store.cache_directory() / f"step-{key}.npz").is_file()
+
+
 def resolve_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """All options of a model known by name, defaults filled in; InputError for unknown names and impossible values."""
     if name not in model_names():

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from methods.common.graph_parsing import normalized_adjacency, undirected
 from methods.common.op_features import FeatureEncoder, OpFeatureConfig, OpGraph
 
 
@@ -37,10 +35,8 @@ class GraphSage(nn.Module):
 
     def forward(self, view: OpGraph) -> Tensor:
         h: Tensor = self.input(view)
-        pairs = undirected(view.coarse.edges, view.n)
-        edges = torch.from_numpy(np.concatenate((pairs, pairs[:, ::-1])))
         for k, dense in enumerate(self.dense):
-            h = dense(torch.cat((h, self.aggregate(h, edges, k)), dim=1))
+            h = dense(torch.cat((h, self.aggregate(h, view.neighbours, k)), dim=1))
             if k + 1 < len(self.dense):
                 h = torch.relu(h)
         return h
@@ -61,13 +57,6 @@ class Gcn(nn.Module):
         self.theta = nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(layers - 1))
         self.activation = nn.ModuleList(nn.PReLU(size) for _ in range(layers))
 
-    @staticmethod
-    def propagation(view: OpGraph) -> Tensor:
-        """The sparse matrix D^-1/2 (A + I) D^-1/2, float32[N, N]."""
-        matrix = normalized_adjacency(view.n, undirected(view.coarse.edges, view.n))
-        index = torch.from_numpy(np.stack(matrix.tocoo().coords).astype(np.int64))
-        return torch.sparse_coo_tensor(index, torch.from_numpy(matrix.data), matrix.shape, is_coalesced=True, check_invariants=False)
-
     def layers(self, x: Tensor, propagation: Tensor) -> Tensor:
         """The embeddings [N, size] from the first layer's X Θ [N, size]."""
         h = self.activation[0](torch.sparse.mm(propagation, x))
@@ -76,7 +65,7 @@ class Gcn(nn.Module):
         return h
 
     def forward(self, view: OpGraph) -> Tensor:
-        return self.layers(self.input(view), self.propagation(view))
+        return self.layers(self.input(view), view.propagation)
 
 
 class Infomax(nn.Module):
@@ -107,8 +96,8 @@ class Infomax(nn.Module):
         return -(nn.functional.logsigmoid(positive).mean() + nn.functional.logsigmoid(-negative).mean()) / 2
 
 
-def infomax_loss(encoder: Gcn, discriminator: Infomax, view: OpGraph, order: Tensor, propagation: Tensor) -> Tensor:
+def infomax_loss(encoder: Gcn, discriminator: Infomax, view: OpGraph, order: Tensor) -> Tensor:
     """The loss of one graph, corrupted by giving node i the features of node ``order[i]`` (equation 2)."""
     x = encoder.input(view)
-    loss: Tensor = discriminator(encoder.layers(x, propagation), encoder.layers(x[order], propagation))
+    loss: Tensor = discriminator(encoder.layers(x, view.propagation), encoder.layers(x[order], view.propagation))
     return loss

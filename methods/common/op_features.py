@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from envs.graph import ComputationGraph
 from envs.problem import Problem
 from methods.common.coarsening import CoarseGraph, coarsen
 from methods.common.graph_features import mean_types, positional_encoding
+from methods.common.graph_parsing import normalized_adjacency, undirected
 
 RANK = 5
 """Dimensions of a shape that are told apart; the sizes of further ones are multiplied into the last."""
@@ -74,6 +76,23 @@ class OpGraph:
     def n(self) -> int:
         """N."""
         return self.coarse.n_nodes
+
+    @cached_property
+    def pairs(self) -> np.ndarray:
+        """Units that an edge joins in either direction, each pair once, int64[E', 2]."""
+        return undirected(self.coarse.edges, self.n)
+
+    @cached_property
+    def neighbours(self) -> Tensor:
+        """The pairs in both directions, int64[2 E', 2]."""
+        return torch.from_numpy(np.concatenate((self.pairs, self.pairs[:, ::-1])))
+
+    @cached_property
+    def propagation(self) -> Tensor:
+        """The sparse matrix D^-1/2 (A + I) D^-1/2 of the pairs, float32[N, N]."""
+        matrix = normalized_adjacency(self.n, self.pairs)
+        index = torch.from_numpy(np.stack(matrix.tocoo().coords).astype(np.int64))
+        return torch.sparse_coo_tensor(index, torch.from_numpy(matrix.data), matrix.shape, is_coalesced=True, check_invariants=False)
 
 
 def op_graph(problem: Problem, config: OpFeatureConfig, devices: int) -> OpGraph:

@@ -21,6 +21,7 @@ from orchestration.definition.searches import SearchSpec
 from orchestration.definition.source import Node, Source, read_source, write_yaml
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
 from orchestration.definition.view import View, with_cure
+from orchestration.problems import must_be_traced
 from orchestration.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
 
 _STAGE_KEYS = ("on", "per")
@@ -103,7 +104,8 @@ class Sweep:
     def check_problems(self) -> None:
         """Builds every problem, and every method once a network, so that what cannot work is known before anything starts.
 
-        Models are captured on the way, which takes seconds the first time and is cached on disk.
+        Models are captured on the way, which takes seconds the first time and is cached on disk. Only training steps that have not been
+        traced yet are left to the run, for that can take minutes; their options are checked without.
 
         Raises:
             SweepErrors: naming each problem at the line of its graph, each method at the line of its label.
@@ -111,6 +113,8 @@ class Sweep:
         issues = Issues()
         built: dict[str, int] = {}
         for spec in self.problems:
+            if must_be_traced(spec):
+                continue
             try:
                 built[spec.content_hash] = spec.load().n_nodes
             except InputError as error:

@@ -403,6 +403,18 @@ def test_check_problems_names_what_cannot_work(tmp_path: Path) -> None:
     assert "has no device 'tpu'" in caught.value.issues[1].message
 
 
+def test_checking_traces_no_training_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from envs.graphs import step_models
+
+    monkeypatch.setenv("PLACEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(step_models, "_build", None)
+    (tmp_path / "s.yaml").write_text(
+        "sweep: s\nproblems:\n  graphs: {step: {model: gnmt-8, training: true, length: 80}, fine: {synthetic: {tasks: 5}}}\n"
+        "  networks: {two: p100-host-2}\nmethods: [gdp]\nbudget: 5\n"
+    )
+    load_sweep(tmp_path / "s.yaml").check_problems()
+
+
 def test_thousands_of_trials_expand_in_order(write) -> None:
     sweep = write("methods: [random, heft]\nseeds: 0..624\nbudget: 10\n")
     first, second = sweep.expand(), sweep.expand()
