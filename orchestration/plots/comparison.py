@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orchestration.plots.style import INK, SOFT, method_styles, new_figure, quiet, save, spread
+from orchestration.plots.style import INK, SOFT, inches, method_styles, new_figure, quiet, save, spread
 from orchestration.report.comparison import Comparison
 from orchestration.report.formats import plural
 from orchestration.statistics import LEVEL, profile_band
@@ -29,8 +29,10 @@ def makespan_per_method(comparison: Comparison, stem: Path) -> list[Path]:
     """Every run's score as a dot, the IQM with its interval on top; methods from best to worst."""
     collection, standings = comparison.collection, [s for s in comparison.standings if s.runs][:MOST_ROWS]
     height = 1.5 + 0.36 * max(len(standings), 3)
-    figure = new_figure(9.5, height)
-    axes = figure.add_axes((0.2, 0.62 / height, 0.58, 1 - 1.32 / height))
+    left = max(1.9, 0.2 + inches([collection.label(s.row) for s in standings], 9.5))
+    width = left + 7.6
+    figure = new_figure(width, height)
+    axes = figure.add_axes((left / width, 0.62 / height, 5.5 / width, 1 - 1.32 / height))
     look, worst = styles(comparison), 1.0
     for k, s in enumerate(standings):
         runs = collection.of(s.row)
@@ -58,8 +60,8 @@ def makespan_per_method(comparison: Comparison, stem: Path) -> list[Path]:
     axes.tick_params(axis="y", labelsize=9.5, labelcolor=INK, length=0)
     axes.annotate("IQM", (1.0, 1.0), xycoords="axes fraction", xytext=(8, 3), textcoords="offset points", fontsize=8.5, color=SOFT)
     title = "Makespan per method" if all(p.objective_name == "makespan" for p in comparison.problems) else "Objective per method"
-    figure.text(0.02, 1 - 0.2 / height, title, fontsize=12, fontweight="bold", color=INK, va="top")
-    figure.text(0.02, 1 - 0.43 / height, _note(comparison), fontsize=8.5, color=SOFT, va="top")
+    figure.text(0.19 / width, 1 - 0.2 / height, title, fontsize=12, fontweight="bold", color=INK, va="top")
+    figure.text(0.19 / width, 1 - 0.43 / height, _note(comparison), fontsize=8.5, color=SOFT, va="top")
     return save(figure, stem)
 
 
@@ -99,8 +101,9 @@ def _title(axes: Axes, title: str, note: str) -> None:
 def performance_profile(comparison: Comparison, stem: Path) -> list[Path]:
     """Fraction of runs within a factor of the best known, for every method, with its bootstrap band."""
     collection, standings = comparison.collection, [s for s in comparison.standings if s.runs][:MOST_ROWS]
-    figure = new_figure(9.5, 5.4)
-    axes = figure.add_axes((0.075, 0.11, 0.68, 0.75))
+    width = max(9.5, 7.9 + inches([collection.label(s.row) for s in standings], 9))
+    figure = new_figure(width, 5.4)
+    axes = figure.add_axes((0.71 / width, 0.11, 6.46 / width, 0.75))
     finite = collection.scores(collection.runs)
     finite = finite[np.isfinite(finite)]
     worst = max(float(finite.max(initial=1.0)), 1.01)

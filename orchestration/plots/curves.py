@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orchestration.plots.comparison import LOG_BEYOND, score_axis, styles
-from orchestration.plots.style import INK, SOFT, new_figure, quiet, save, spread
+from orchestration.plots.style import INK, SOFT, inches, new_figure, quiet, save, spread
 from orchestration.report.comparison import Comparison, Row
 from orchestration.report.runs import ProblemInfo, Run
 from orchestration.statistics import LEVEL, curve_band, iqm_curve, on_grid
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POINTS = 160
-PANEL_WIDTH, PANEL_HEIGHT, COLUMNS = 5.0, 3.5, 3
+AXES_WIDTH, PANEL_HEIGHT, COLUMNS = 3.15, 3.5, 3
 MOST_ROWS, MOST_PANELS = 16, 24
 CUT_BEYOND = 2.5
 """Curves that end at more than this times the median end leave the panel: one bad baseline would flatten all others."""
@@ -25,10 +25,12 @@ TITLE_LETTERS = 52
 """Of a panel's title in small type; a longer name loses its middle."""
 LABEL_POINTS = 8.2
 """Height of a line of labels, in points."""
+IN_SECONDS = 100.0
+"""Seconds from which a panel is in seconds, not ms."""
 
 
 def search_curves(comparison: Comparison, stem: Path) -> list[Path]:
-    """Small multiples: normalised IQM over all problems first, then each problem in ms; direct labels at the curves' ends.
+    """Small multiples: normalised IQM over all problems first, then each problem; direct labels at the curves' ends.
 
     With more rows or problems than fit, the best rows and the first problems are drawn and the heading says so.
     """
@@ -38,14 +40,15 @@ def search_curves(comparison: Comparison, stem: Path) -> list[Path]:
     panels = len(problems) + overall
     columns = min(COLUMNS, panels)
     lines = -(-panels // columns)
-    width, height = PANEL_WIDTH * columns + 0.2, PANEL_HEIGHT * lines + 0.75
+    panel = AXES_WIDTH + 0.62 + max(1.23, 0.5 + inches([comparison.collection.label(row) for row in rows], 7.2))
+    width, height = panel * columns + 0.2, PANEL_HEIGHT * lines + 0.75
     figure = new_figure(width, height)
     for k in range(panels):
         i, j = divmod(k, columns)
         box = (
-            (0.62 + PANEL_WIDTH * j) / width,
+            (0.62 + panel * j) / width,
             (height - 0.75 - PANEL_HEIGHT * (i + 1) + 0.62) / height,
-            (PANEL_WIDTH - 1.85) / width,
+            AXES_WIDTH / width,
             (PANEL_HEIGHT - 1.0) / height,
         )
         axes = figure.add_axes(box)
@@ -75,9 +78,11 @@ def _curves(runs: list[Run], grid: np.ndarray) -> np.ndarray:
 
 
 def _panel(axes: Axes, comparison: Comparison, rows: list[Row], problem: ProblemInfo) -> None:
-    """One problem, in ms."""
+    """One problem, in ms or, where these are many, in seconds."""
     collection, (scale, unit) = comparison.collection, problem.scale
-    on_problem = {row: [r for r in collection.of(row) if r.problem == problem.key and r.curve] for row in rows}
+    if unit == "ms" and problem.best >= IN_SECONDS:
+        scale, unit = 1.0, "s"
+    on_problem = {row: [r for r in collection.on(row, problem.key) if r.curve] for row in rows}
     grid = _grid([r for runs in on_problem.values() for r in runs])
     drawn = []
     for row, runs in on_problem.items():
@@ -158,6 +163,7 @@ def _y_axis(axes: Axes, lowest: float, highest: float) -> None:
     else:
         room = (highest - lowest or abs(highest) or 1.0) * 0.05
         axes.set_ylim(lowest - room, highest + room)
+        axes.ticklabel_format(axis="y", style="plain", useOffset=False)
 
 
 def _labels(axes: Axes, ends: list[tuple[str, float, float, str]]) -> None:

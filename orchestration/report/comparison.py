@@ -171,7 +171,7 @@ def _versus(collection: Collection, order: list[Row], baseline: Row) -> tuple[Ve
 
 
 def _cell(collection: Collection, row: Row, key: str) -> Cell | None:
-    values = np.array([r.objective for r in collection.of(row) if r.problem == key])
+    values = np.array([r.objective for r in collection.on(row, key)])
     if not values.size:
         return None
     placed = values[np.isfinite(values)]

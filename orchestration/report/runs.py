@@ -107,7 +107,25 @@ class Collection:
 
     def of(self, row: tuple[str, str]) -> list[Run]:
         """The runs of one row."""
-        return [r for r in self.runs if r.row == row]
+        return self._by_row.get(row, [])
+
+    def on(self, row: tuple[str, str], problem: str) -> list[Run]:
+        """The runs of one row on one problem, given by its key."""
+        return self._by_cell.get((row, problem), [])
+
+    @cached_property
+    def _by_row(self) -> dict[tuple[str, str], list[Run]]:
+        found: dict[tuple[str, str], list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(run.row, []).append(run)
+        return found
+
+    @cached_property
+    def _by_cell(self) -> dict[tuple[tuple[str, str], str], list[Run]]:
+        found: dict[tuple[tuple[str, str], str], list[Run]] = {}
+        for run in self.runs:
+            found.setdefault((run.row, run.problem), []).append(run)
+        return found
 
     def strata(self, runs: Sequence[Run]) -> np.ndarray:
         """The problem of each run, int64[N]."""
