@@ -1,5 +1,6 @@
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -272,6 +273,20 @@ def test_what_a_trace_measured_is_kept_and_used_where_none_is_needed(tmp_path):
 
     asyncio.run(main())
     assert set(host.measured.values()) == {1}
+
+
+def test_transfers_come_with_a_trace_however_a_request_is_cut():
+    """Leases of one placement cut a request into single rows; their traces are joined in order."""
+
+    class Tracing(FakeHost):
+        async def measure(self, job, placements, reference, token):
+            answer = await super().measure(job, placements, reference, token)
+            times = placements.astype(float)
+            return replace(answer, start=times, finish=times + 1, transfers=tuple(np.full((1, 5), row[0]) for row in times))
+
+    (answer,), _ = serve([Tracing(lease=5)], ask(rows(4), trace=True))
+    assert np.array_equal(answer.finish, rows(4) + 1.0)
+    assert [t[0, 0] for t in answer.transfers] == rows(4)[:, 0].tolist()
 
 
 def test_a_store_that_fails_hangs_nobody(tmp_path):
