@@ -53,8 +53,8 @@ class Executable(Protocol):
 def segments_of(graph: ComputationGraph, placement: np.ndarray, nodes: np.ndarray, early: bool = False) -> np.ndarray:
     """Convex pieces on one device each, int64[V]: no path leaves a piece and comes back to it; -1 outside ``nodes`` bool[V].
 
-    A node's depth is the largest number of changes of device on any path to it. Connected nodes of one device and depth are a
-    piece, so edges between pieces always go to a greater depth. Numbers are in an order in which the pieces can run.
+    A node's depth is the largest number of changes of device on any path to it. Nodes of one device and depth are a piece if they are
+    connected or read the same, so edges between pieces always go to a greater depth. Numbers are in an order in which the pieces can run.
 
     ``early`` also ends a piece behind every node that another device reads, so that the other device need not wait for what its own device
     goes on with.
@@ -72,7 +72,14 @@ def segments_of(graph: ComputationGraph, placement: np.ndarray, nodes: np.ndarra
         at = level == here
         np.maximum.at(depth, target[at], depth[source[at]] + switch[at])
     together = ~switch & (depth[source] == depth[target])
-    matrix = coo_array((np.ones(int(together.sum())), (source[together], target[together])), shape=(graph.n_nodes,) * 2)
+    ends = [np.stack((source[together], target[together]))]
+    # readers of one result from another piece share a piece, so that they take it over once
+    key, reader = np.stack((source, placement[target], depth[target]))[:, switch], target[switch]
+    order = np.lexsort(key)
+    alike = (np.diff(key[:, order], axis=1) == 0).all(axis=0)
+    ends.append(np.stack((reader[order][:-1][alike], reader[order][1:][alike])))
+    joined = np.concatenate(ends, axis=1)
+    matrix = coo_array((np.ones(joined.shape[1]), tuple(joined)), shape=(graph.n_nodes,) * 2)
     _, label = connected_components(matrix, directed=False)
     kept, inverse = np.unique(label[nodes], return_inverse=True)
     first = np.full(len(kept), np.iinfo(np.int64).max)
