@@ -25,7 +25,11 @@ from envs.openvino_host.model import PreparedModel, agreement
 from envs.openvino_host.rows import ended
 
 MODES: Mapping[str, Callable[..., Executable]] = {"serial": Serial, "overlapped": Overlapped, "hetero": Hetero}
-_MEMORY_SIGNS = ("bad_alloc", "out of memory", "failed to allocate", "out_of_resources", "cannot allocate")
+_FAILURES = (RuntimeError, MemoryError, ImportError)
+_MEMORY_SIGNS = (
+    "bad_alloc", "out of memory", "failed to allocate", "out_of_resources", "cannot allocate", "can't alloc", "failed to map",
+    "resource temporarily unavailable",  # a thread that finds no room for its stack
+)  # fmt: skip
 
 
 class _Child:
@@ -56,7 +60,7 @@ class _Child:
                 axis=1,
             )
             model.expected  # noqa: B018 (computed here, under the limit for preparing)
-        except (RuntimeError, MemoryError) as error:
+        except _FAILURES as error:
             if _memory_sign(error) is None:
                 raise
             return _failed("cannot even be prepared", error)
@@ -88,7 +92,7 @@ class _Child:
         begin = time.perf_counter()
         try:
             self.compiled[entry] = build()
-        except (RuntimeError, MemoryError) as error:
+        except _FAILURES as error:
             return _failed("does not compile", error)
         return {"compile_seconds": time.perf_counter() - begin}
 
@@ -105,7 +109,7 @@ class _Child:
         entry = next(reversed(self.compiled))
         try:
             self.compiled[entry].run()
-        except (RuntimeError, MemoryError) as error:
+        except _FAILURES as error:
             self.compiled.pop(entry).close()
             raise InputError(f"a placement of {self.models[entry[0]].graph.name!r} does not run: {first_line(error)}") from None
         return self.compiled[entry].outputs()
@@ -125,7 +129,7 @@ class _Child:
                     return ended(Outcome.TOO_SLOW, f"a run took {took:.3g} s; the limit is {limit:g} s", **extra)
                 if repetition >= m.warm_up:
                     samples.append(took)
-        except (RuntimeError, MemoryError) as error:
+        except _FAILURES as error:
             return {**_failed("does not run", error), **extra}
         found = agreement(executable.outputs(), model.expected)
         extra |= {"samples": np.array(samples), "agreement": found}
