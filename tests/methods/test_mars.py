@@ -11,6 +11,7 @@ from methods.common.graph_encoders import Gcn, Infomax, infomax_loss
 from methods.common.op_features import OpFeatureConfig, op_graph
 from methods.common.registry import build, configure
 from methods.common.seq2seq import Seq2Seq
+from methods.mars import MarsFeatureConfig
 from tests.methods.problems import brute_force, random_problem, toy
 from tests.methods.running import go, make
 
@@ -125,3 +126,15 @@ def test_learns_a_toy_problem():
     learning = {"learning_rate": 0.01, "samples": 10, "window": 10, "epochs": 3, "minibatches": 1, "decay": 0.9}
     run = go(make("mars", problem, seed=1, learning=learning), 300)
     assert np.mean(run.objective[-50:]) <= best + 0.5 * (mean - best)
+
+
+def test_shapes_are_those_of_the_input_and_the_output_over_the_largest():
+    graph = random_problem(6, 2, seed=0).graph
+    shapes = ((4, 8), (2,), (16,), (), (1, 2, 3), (5,))
+    problem = dataclasses.replace(random_problem(6, 2, seed=0), graph=dataclasses.replace(graph, output_shapes=shapes))
+    view = op_graph(problem, MarsFeatureConfig(), 2)
+    pointer, ids = graph.in_edges
+    for unit, v in enumerate(view.coarse.last.tolist()):
+        first = shapes[graph.edges[ids[pointer[v]], 0]] if pointer[v + 1] > pointer[v] else ()
+        expected = [*shapes[v], *(0,) * (5 - len(shapes[v])), *first, *(0,) * (5 - len(first))]
+        np.testing.assert_allclose(view.numbers[unit], np.array(expected) / 16, rtol=1e-6)
