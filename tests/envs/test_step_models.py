@@ -6,6 +6,7 @@ import pytest
 from envs.errors import InputError
 from envs.graphs import step_models
 from envs.graphs.capture import capture, model_names, resolve_options
+from envs.graphs.grouping import _join_neighbours, merge_operators
 
 SMALL = {
     "rnnlm": {"batch": 2, "length": 3, "hidden": 8, "vocabulary": 20},
@@ -174,3 +175,21 @@ def test_the_larger_networks_are_captured_too(name):
     graph = built(name, training=True)
     assert (graph.layer >= 0).all()
     assert graph.layer.max() >= 6
+
+
+def test_neighbours_are_merged_by_what_they_exchange_into_groups_of_like_work():
+    # a grid of cells over time and layers, as unrolled LSTMs are: each reads the one before, and less from the one below
+    times, layers = 12, 2
+    cell = np.arange(times * layers).reshape(layers, times)
+    within = np.stack((cell[:, :-1].ravel(), cell[:, 1:].ravel()), axis=1)
+    across = np.stack((cell[:-1].ravel(), cell[1:].ravel()), axis=1)
+    edges, sizes = np.concatenate((within, across)), np.repeat([10.0, 1.0], [len(within), len(across)])
+    work, layer = np.ones(cell.size), np.repeat([0, 1], times)
+    heads = _join_neighbours(edges, sizes, work, np.zeros(cell.size, dtype=int), 6)
+    assert len(np.unique(heads)) == 6
+    assert np.bincount(heads).max() <= 8, "more than twice the mean"
+    assert all(len(np.unique(layer[heads == h])) == 1 for h in heads), "what is exchanged most was cut"
+    assert len(np.unique(_join_neighbours(edges, sizes, work, layer, 1))) == 2, "kinds were merged"
+    few = merge_operators(np.arange(cell.size) > 3, edges, sizes, work, layer, 2)
+    np.testing.assert_array_equal(few[:4], np.arange(4))
+    assert len(np.unique(few[4:])) == 2
