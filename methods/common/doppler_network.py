@@ -152,7 +152,7 @@ def _entropy(log_p: Tensor) -> Tensor:
 class _Choice(torch.autograd.Function):
     """log π of the chosen nodes and entropy, [B, H] each, of softmaxes over candidates [B, H, V] by logits [B, H, V] or [1, 1, V].
 
-    Done by hand because most episodes of an update share their logits: then the gradient is a product of matrices, where autograd
+    Done by hand because with one message passing an episode all steps of an update share their logits: then the gradient is a product of matrices, where autograd
     would pass a dozen times over all steps and nodes. With p the probabilities and m their mean logit, the gradient of log π by the
     logit of v is [v chosen] - p(v), that of the entropy -p(v) (logit(v) - m).
     """
@@ -162,7 +162,7 @@ class _Choice(torch.autograd.Function):
         p = torch.where(candidates, logits, -torch.inf)
         total = p.logsumexp(dim=-1, keepdim=True)
         p.sub_(total).exp_()
-        mean = (p @ logits[0, 0])[..., None] if len(logits) == 1 else (p * logits).sum(dim=-1, keepdim=True)
+        mean = (p @ logits[0, 0])[..., None] if logits.shape[:2] == (1, 1) else (p * logits).sum(dim=-1, keepdim=True)
         ctx.save_for_backward(logits, p, mean, node)
         chosen = logits.expand(p.shape).gather(-1, node[..., None])
         return (chosen - total)[..., 0], (total - mean)[..., 0]
@@ -171,7 +171,7 @@ class _Choice(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         logits, p, mean, node = ctx.saved_tensors
         of_log, of_entropy = (g[..., None] for g in gradients)
-        if len(logits) > 1:
+        if logits.shape[:2] != (1, 1):
             return (-p * (of_log + of_entropy * (logits - mean))).scatter_add_(-1, node[..., None], of_log), None, None
         v = logits.shape[-1]
         sums = p.view(-1, v).T @ torch.cat((of_entropy * mean - of_log, of_entropy), dim=-1).view(-1, 2)

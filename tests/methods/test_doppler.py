@@ -112,12 +112,12 @@ def test_probabilities_sum_to_one_and_exploration_reaches_everything():
     np.testing.assert_allclose(float(total), 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_gradient_of_choices_worked_out_by_hand_is_the_true_one(shared):
+@pytest.mark.parametrize(("episodes", "shared"), [(2, True), (2, False), (1, True), (1, False)])
+def test_gradient_of_choices_worked_out_by_hand_is_the_true_one(episodes, shared):
     rng = np.random.default_rng(1)
-    logits = torch.from_numpy(rng.normal(size=(1, 1, 5) if shared else (2, 3, 5))).requires_grad_()
-    candidates = torch.from_numpy(rng.random((2, 3, 5)) < 0.5)
-    node = torch.from_numpy(rng.integers(0, 5, (2, 3)))
+    logits = torch.from_numpy(rng.normal(size=(1, 1, 5) if shared else (episodes, 3, 5))).requires_grad_()
+    candidates = torch.from_numpy(rng.random((episodes, 3, 5)) < 0.5)
+    node = torch.from_numpy(rng.integers(0, 5, (episodes, 3)))
     candidates.scatter_(-1, node[..., None], True)
     selected, entropy = _Choice.apply(logits, candidates, node)
     log_p = torch.log_softmax(logits.masked_fill(~candidates, -1e9), dim=-1)
