@@ -104,6 +104,14 @@ def _check_sqlite(uri: str) -> None:
             raise InputError(f"tracking store {uri!r} cannot be opened ({error}); move the file away or choose another") from None
 
 
+def _alone_at(uri: str) -> contextlib.AbstractContextManager[Any]:
+    """Held while a store is opened: of two sweeps that begin at once, one must not find the tables that the other is making."""
+    from filelock import FileLock
+
+    path = uri.removeprefix("sqlite:///")
+    return contextlib.nullcontext() if path == uri else FileLock(f"{path}.lock")
+
+
 def _check_database(uri: str) -> None:
     import sqlalchemy
 
@@ -209,8 +217,9 @@ class Tracker:
         if self.spec.uri.startswith("sqlite"):
             _fast_sqlite()
         try:
-            self._client = mlflow.MlflowClient(self.spec.uri)
-            self._experiment = self._experiment_id()
+            with _alone_at(self.spec.uri):
+                self._client = mlflow.MlflowClient(self.spec.uri)
+                self._experiment = self._experiment_id()
             self._parent = self._open_parent()
             self._close_orphans()
         except (mlflow.MlflowException, SQLAlchemyError, OSError, ImportError) as error:

@@ -1,5 +1,7 @@
 import json
 import sqlite3
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -208,3 +210,17 @@ def test_a_curve_keeps_its_ends(some):
 
 def test_an_end_before_the_beginning_is_through_is_no_error(store, tmp_path):
     assert Tracker(spec(store, tmp_path)).end("KILLED") is None
+
+
+@pytest.mark.slow
+def test_two_sweeps_that_begin_at_once_make_one_store(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from orchestration.tracking import Tracker, TrackingSpec, default_uri\n"
+        "root = Path(sys.argv[1]); folder = root / sys.argv[2]; folder.mkdir()\n"
+        "(folder / 'ledger.jsonl').touch()\n"
+        "Tracker(TrackingSpec(default_uri(root), str(folder), sys.argv[2], (root / 'artifacts').as_uri(), {}, {})).begin()\n"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name]) for name in ("one", "two")]
+    assert [one.wait(timeout=100) for one in both] == [0, 0]
+    with sqlite3.connect(tmp_path / "mlflow.db") as db:
+        assert {name for (name,) in db.execute("select name from experiments")} >= {"one", "two"}
