@@ -152,9 +152,9 @@ def _entropy(log_p: Tensor) -> Tensor:
 class _Choice(torch.autograd.Function):
     """log π of the chosen nodes and entropy, [B, H] each, of softmaxes over candidates [B, H, V] by logits [B, H, V] or [1, 1, V].
 
-    Done by hand because with one message passing an episode all steps of an update share their logits: then the gradient is a product of matrices, where autograd
-    would pass a dozen times over all steps and nodes. With p the probabilities and m their mean logit, the gradient of log π by the
-    logit of v is [v chosen] - p(v), that of the entropy -p(v) (logit(v) - m).
+    Done by hand because with one message passing an episode all steps of an update share their logits: then the gradient is a product of
+    matrices, where autograd would pass a dozen times over all steps and nodes. With p the probabilities and m their mean logit, the
+    gradient of log π by the logit of v is [v chosen] - p(v), that of the entropy -p(v) (logit(v) - m).
     """
 
     @staticmethod
