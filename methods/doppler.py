@@ -35,7 +35,8 @@ them: the best action is pushed up or down with nearly every reward, whatever it
   the paper's baseline forget.
 - ``positions`` shows each node its place in the graph. Shards of one operator are alike in all five of the paper's features.
 - ``demonstrate`` makes EnumerativeOptimizer's placement the first episode of reinforcement learning; ``replay`` repeats the best
-  placement so far with a few operations placed anew. Neither kind of episode has a gradient of its own, but it has as one of the best.
+  placement so far with a few operations placed anew, or with ``replay_moves`` some moved together. Neither kind of episode has a
+  gradient of its own, but it has as one of the best.
 - With ``keep_best``, a stage begins with the best placement of the stage before, if that had the same problem; then there is no
   other demonstration.
 """
@@ -58,6 +59,7 @@ from methods.common.doppler_episode import BY_RULE, LEARNED, Record, new_record,
 from methods.common.doppler_features import Costs, Instance, instance
 from methods.common.doppler_network import DopplerNetwork, Encoded
 from methods.common.meta_ops import enumerate_meta_ops
+from methods.common.moves import Neighbours
 from methods.common.reinforce import Learner, LearningConfig, advantages, seeded_network
 
 
@@ -85,7 +87,9 @@ class DopplerConfig:
     replay: float = 0.0
     """Share of an update's episodes that put operations where the best episode so far has them (with ``keep_best``), ..."""
     replay_anew: float = 0.01
-    """... but for this share of them, which the policy places."""
+    """... but for this share of them, which the policy places, ..."""
+    replay_moves: bool = False
+    """... or but for one move of local search (`methods.common.moves`), half of them from the critical path as it is estimated."""
     demonstrate: bool = False
     """Whether the first episode is the placement of EnumerativeOptimizer (with ``keep_best``)."""
     standardize: bool = True
@@ -152,6 +156,7 @@ class Doppler(Method):
         self.rewards = np.zeros((len(problems), 4))
         self.best: list[list[tuple[float, Record]]] = [[] for _ in problems]
         self.inherited: dict[str, Any] = {}
+        self.neighbours: dict[int, Neighbours] = {}
         self._pending: tuple[int, Encoded | None, list[Record], list[Tensor], int] | None = None
 
     def _learner(self) -> Learner:
@@ -191,8 +196,13 @@ class Doppler(Method):
             if problem.content_hash in self.inherited:
                 return [np.asarray(self.inherited[problem.content_hash], dtype=np.int64)]
             return [enumerate_meta_ops(problem, c.inputs_everywhere)] if c.demonstrate else []
-        best = _devices(self.best[self.turn][0][1])
-        return [np.where(self.rng.random(len(best)) < c.replay_anew, -1, best) for _ in range(round(count * c.replay))]
+        if c.place != "learned":  # a rule goes nowhere else
+            return []
+        best, repeated = _devices(self.best[self.turn][0][1]), round(count * c.replay)
+        if c.replay_moves:
+            near = self.neighbours.setdefault(self.turn, Neighbours(problem, ~self._instance(problem).free))
+            return [near.draw(best, self.rng) for _ in range(repeated)]
+        return [np.where(self.rng.random(len(best)) < c.replay_anew, -1, best) for _ in range(repeated)]
 
     def _play(
         self, inst: Instance, encoded: Encoded | None, epsilon: float, softmax: bool, teach: bool, guide: np.ndarray | None = None

@@ -27,7 +27,7 @@ from envs.errors import InputError
 from envs.measurement import Measurements
 from methods.common.constraints import fit_memory, unit_of, units
 from methods.common.contract import Method, Proposal
-from methods.common.moves import OPERATORS, propose_move, unit_graph
+from methods.common.moves import OPERATORS, propose_move, random_move, unit_graph
 from methods.common.schedule import critical_chain, planned
 from methods.common.starts import good_starts
 
@@ -103,10 +103,7 @@ class LocalSearch(Method):
         odds = 0.5 * rate / rate.sum() + 0.5 / len(rate)
         for _ in range(20):
             operator = int(self.rng.choice(len(OPERATORS), p=odds))
-            on_chain = len(self._chain) and self.rng.random() < self.config.critical
-            seed = int(self.rng.choice(self._chain)) if on_chain else int(self.rng.integers(len(self._heads)))
-            size = int(np.exp(self.rng.uniform(np.log(2.0), np.log(max(2.0, len(self._heads) / 2) + 1))))
-            candidate = self._fit(propose_move(self._graph, self._current, operator, seed, size, self.rng.random(4)))
+            candidate = self._fit(random_move(self._graph, self._current, operator, self.rng, self._chain, self.config.critical))
             if self._note(candidate):
                 break
         return candidate, operator

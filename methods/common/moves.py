@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.problem import Problem
 from methods.common.constraints import unit_of, units
+from methods.common.schedule import critical_chain, planned
 
 OPERATORS = ("single", "swap", "cluster", "component", "path", "stretch", "stretch-all")
 """Kinds of moves; see `propose_move`."""
@@ -69,6 +70,46 @@ def propose_move(graph: UnitGraph, device: np.ndarray, operator: int, seed: int,
         draws: uniform random numbers in [0, 1), float64[4].
     """
     return _move(graph, device, operator, seed, size, draws)
+
+
+def random_move(
+    graph: UnitGraph, device: np.ndarray, operator: int, rng: np.random.Generator, chain: np.ndarray, critical: float
+) -> np.ndarray:
+    """`propose_move` from a random unit, with probability ``critical`` one of ``chain``, taking along 2 to U/2 units (log-uniform)."""
+    on_chain = len(chain) and rng.random() < critical
+    seed = int(rng.choice(chain)) if on_chain else int(rng.integers(len(device)))
+    size = int(np.exp(rng.uniform(np.log(2.0), np.log(max(2.0, len(device) / 2) + 1))))
+    return propose_move(graph, device, operator, seed, size, rng.random(4))
+
+
+class Neighbours:
+    """Placements of a problem that are one move away from another, where no trace says what its critical path is: half of the moves begin
+    on the path as `methods.common.schedule.planned` estimates it.
+
+    Args:
+        problem: whose nodes are placed.
+        matters: nodes whose device is of any influence, bool[V]; at least one of them is moved, if one is found in a few tries.
+    """
+
+    TRIES = 20
+
+    def __init__(self, problem: Problem, matters: np.ndarray) -> None:
+        self._problem, self._matters = problem, matters
+        self._graph, self._unit, self._heads = unit_graph(problem), unit_of(problem), units(problem)
+        self._of, self._chain = b"", np.zeros(0, dtype=np.int64)
+
+    def draw(self, placement: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A neighbour of ``placement`` int[V], int64[V]."""
+        if placement.tobytes() != self._of:
+            schedule = planned(self._problem, placement)
+            self._of = placement.tobytes()
+            self._chain = np.unique(self._unit[critical_chain(self._problem, placement, schedule.start, schedule.finish)])
+        for _ in range(self.TRIES):
+            operator = int(rng.integers(len(OPERATORS)))
+            moved = random_move(self._graph, placement[self._heads].astype(np.int16), operator, rng, self._chain, 0.5)[self._unit]
+            if (moved != placement)[self._matters].any():
+                break
+        return moved.astype(np.int64)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -15,6 +15,7 @@ from methods.common.doppler_episode import BY_RULE, LEARNED, new_record, new_sta
 from methods.common.doppler_features import instance
 from methods.common.doppler_network import _Choice
 from methods.common.registry import build
+from methods.doppler import _devices
 from tests.methods.running import go
 
 
@@ -224,6 +225,25 @@ def test_a_demonstration_comes_first_and_the_best_is_replayed_with_small_changes
     for wrong in ({"keep_best": 0}, {"replay": 1.0}, {"message_passing": "step"}):
         with pytest.raises(InputError):
             build("doppler", {**config, **wrong}, [problem], 0)
+
+
+def test_replayed_moves_change_the_best_and_are_kept_where_they_improve_it():
+    problem = small()
+    config = {"hidden": 8, "exploration": "softmax", "baseline": "others", "keep_best": 1, "episodes_per_update": 4, "replay": 0.75}
+    method = build("doppler", {**config, "replay_moves": True}, [problem], 0)
+    simulator = WorkConservingSimulator()
+    improved = 0
+    for update in range(12):
+        (proposal,) = method.propose(64)
+        if update:
+            best = _devices(method.best[0][0][1])
+            assert (proposal.placements[:3] != best).any(axis=1).all()
+        known = method.best[0][0][0] if update else np.inf
+        result = simulator.evaluate(problem, proposal.placements)
+        method.update([result])
+        assert method.best[0][0][0] == min(known, result.objective.min())
+        improved += int(update > 0 and result.objective[:3].min() < min(known, result.objective[3:].min()))
+    assert improved
 
 
 def test_a_stage_begins_with_the_best_of_the_one_before():
