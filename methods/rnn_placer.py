@@ -8,9 +8,9 @@ compares with (operation type, output shape, adjacency).
 
 Differences from the paper:
 
-- The papers leave open sizes and rates: 512 units are those of HDP (Mirhoseini et al. 2018), from which the logits' temperature
-  and tanh constant are too; the reward is -√r and the baseline a moving average of rewards, as there; Adam's rate is 0.001; "until the
-  latency is no longer improved" means 50 updates without a better placement.
+- The papers leave open sizes: 512 units are those of HDP (Mirhoseini et al. 2018), from which the logits' temperature and tanh constant
+  are too; the reward is -√r and the baseline a moving average of rewards, as there. Adam's rate is 0.001, where GiPH trains all of
+  its policies with 0.01; "until the latency is no longer improved" means 50 updates without a better placement.
 - Compute requirements and bytes are divided by their largest value in the graph, output shapes are on a log scale; adjacency counts both
   directions.
 - Devices are drawn only among those an operation may use, a co-location group is one position of the sequence (its features

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -75,6 +75,13 @@ def build_evaluator(spec: EvaluatorSpec) -> Evaluator:
     if spec.kind in SIMULATORS:
         return _simulator(spec)
     return _openvino(spec.options) if spec.kind == "openvino" else _dataflow(spec.options)
+
+
+def close_evaluators(evaluators: Iterable[Evaluator]) -> None:
+    """End the processes of those that have some."""
+    for evaluator in evaluators:
+        if (close := getattr(evaluator, "close", None)) is not None:
+            close()
 
 
 def _dataflow(options: Mapping[str, Any]) -> Evaluator:

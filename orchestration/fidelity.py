@@ -17,7 +17,7 @@ from envs.errors import InputError, nearest
 from envs.measurement import Evaluator
 from envs.problem import Problem
 from methods.common.constraints import make_feasible
-from orchestration.evaluators import OPTIONS, SIMULATORS, build_evaluator
+from orchestration.evaluators import OPTIONS, SIMULATORS, build_evaluator, close_evaluators
 from orchestration.trial import EvaluatorSpec, ProblemSpec
 
 if TYPE_CHECKING:
@@ -109,9 +109,7 @@ def run_fidelity(
             draw(found[-1], stem)
             _write(found[-1], folder / f"{stem.name}.csv")
     finally:
-        for evaluator in (one, other):
-            if (close := getattr(evaluator, "close", None)) is not None:
-                close()
+        close_evaluators((one, other))
     return summary(found)
 
 

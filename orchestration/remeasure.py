@@ -18,7 +18,7 @@ import numpy as np
 from envs.errors import InputError, nearest
 from envs.measurement import Evaluator
 from envs.problem import Problem
-from orchestration.evaluators import HOST_OPTIONS, build_evaluator
+from orchestration.evaluators import HOST_OPTIONS, build_evaluator, close_evaluators
 from orchestration.machine import MachineLock
 from orchestration.report.formats import Table, plural
 from orchestration.report.tables import significant
@@ -126,12 +126,8 @@ def _repeats(spec: EvaluatorSpec) -> bool:
 
 def _contest(record: SweepRecord, problem_hash: str) -> Contest:
     spec = record.specs[problem_hash]
-    problem = spec.load()
-    if problem.content_hash != problem_hash:
-        raise InputError(
-            f"problem {record.specs[problem_hash].label} is not what it was when the sweep ran; go back to the commit of its runs"
-        )
-    return Contest(problem, record.specs[problem_hash].label, (1e3, "ms") if problem.objective == "makespan" else (1.0, "J"), [])
+    problem = spec.load_recorded(problem_hash)
+    return Contest(problem, spec.label, (1e3, "ms") if problem.objective == "makespan" else (1.0, "J"), [])
 
 
 def _enter(contest: Contest, record: SweepRecord, candidate: Candidate) -> None:
@@ -185,9 +181,7 @@ def _measure(contest: Contest, rounds: int, seed: int, done: Callable[[], None])
                 done()
         contest.devices += list(dict.fromkeys(text for e in built.values() for text in _described(e)))
     finally:
-        for evaluator in built.values():
-            if (close := getattr(evaluator, "close", None)) is not None:
-                close()
+        close_evaluators(built.values())
 
 
 def _described(evaluator: Evaluator) -> Iterable[str]:

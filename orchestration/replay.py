@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envs.errors import InputError
 from envs.measurement import Evaluator, Outcome
-from orchestration.evaluators import HOST_OPTIONS, build_evaluator
+from orchestration.evaluators import HOST_OPTIONS, build_evaluator, close_evaluators
 from orchestration.ledger import LEDGER, entries
 from orchestration.records import ProblemResult, TrialResult, placement_array
 from orchestration.trial import Trial
@@ -103,21 +103,14 @@ def replay(trial: Trial, result: TrialResult) -> list[Replay]:
     try:
         made = [_one(trial, i, p, evaluator) for i, p in enumerate(result.problems) if p.objective is not None]
     finally:
-        close = getattr(evaluator, "close", None)
-        if close is not None:
-            close()
+        close_evaluators([evaluator])
     if not made:
         raise InputError(f"trial {trial.short} recorded no valid placement, so there is nothing to measure again")
     return made
 
 
 def _one(trial: Trial, index: int, recorded: ProblemResult, evaluator: Evaluator) -> Replay:
-    problem = trial.problems[index].load()
-    if problem.content_hash != recorded.problem_hash:
-        raise InputError(
-            f"problem {recorded.name} is not what it was when trial {trial.short} ran (cost models or graph capture have changed); "
-            "go back to the commit that its MLflow run names"
-        )
+    problem = trial.problems[index].load_recorded(recorded.problem_hash)
     placement = placement_array(recorded)
     if placement is None or recorded.objective is None:
         raise InputError(f"trial {trial.short} recorded no placement of {recorded.name}")

@@ -70,6 +70,20 @@ class ProblemSpec:
 
         return load_problem(self)
 
+    def load_recorded(self, problem_hash: str) -> Problem:
+        """The problem that a result calls ``problem_hash``.
+
+        Raises:
+            InputError: if the description makes another problem today.
+        """
+        problem = self.load()
+        if problem.content_hash != problem_hash:
+            raise InputError(
+                f"problem {self.label} is not what it was when it was placed (graphs, networks or cost models have changed since); "
+                "go back to the commit that its MLflow run names"
+            )
+        return problem
+
     def to_json(self) -> dict[str, Any]:
         """As a dict of JSON values."""
         return {

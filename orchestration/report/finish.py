@@ -134,9 +134,7 @@ def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool) -> tuple[lis
     folder, stem = record.folder / "placements", re.sub(r"[^\w.-]+", "-", info.name)
     folder.mkdir(exist_ok=True)
     try:
-        problem = record.specs[info.problem_hash].load()
-        if problem.content_hash != info.problem_hash:
-            raise InputError("its problem is another one today (graphs, networks or cost models have changed since it ran)")
+        problem = record.specs[info.problem_hash].load_recorded(info.problem_hash)
         placement = np.array(run.placement, dtype=np.int16)
         files = [folder / f"{stem}.json"]
         save(dump_problem(problem, placement[None, :]), files[0])

@@ -10,7 +10,7 @@ import numpy as np
 
 from envs.errors import InputError
 from envs.openvino_host.model import agreement
-from orchestration.evaluators import build_evaluator
+from orchestration.evaluators import build_evaluator, close_evaluators
 from orchestration.ledger import entries
 from orchestration.records import placement_array
 
@@ -60,6 +60,5 @@ def _best(study: Study) -> Mapping[str, Mapping[str, Sequence[np.ndarray]]]:
                 placed = next(p for p in result.problems if p.problem_hash == score.problem.content_hash)
                 found.setdefault(name, {})[method] = host.outputs(score.problem, placement_array(placed))
     finally:
-        for host in hosts.values():
-            host.close()
+        close_evaluators(hosts.values())
     return found
