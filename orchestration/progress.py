@@ -23,8 +23,10 @@ SHOWN_PROBLEMS = 12
 
 @dataclass
 class Rate:
-    """What the trials of one method have taken and have left; in units of `weight`."""
+    """What the trials of one method in one stage have taken and have left; in units of `weight`."""
 
+    measures: bool
+    """Whether they evaluate placements; training that needs none says nothing about the pace of what does."""
     left: float = 0.0
     work: float = 0.0
     spent: float = 0.0
@@ -52,7 +54,7 @@ class Display:
         self.done = self.failed = self.pruned = self.running = self.evaluations = 0
         self.pause: float | None = None
         """Seconds until a trial is tried again, if nothing else goes on."""
-        self._rates: dict[str, Rate] = {}
+        self._rates: dict[tuple[str, str], Rate] = {}
         for trial in expected:
             self._rate(trial).left += weight(trial)
         self.waiting = ""
@@ -87,7 +89,7 @@ class Display:
                 self.best[problem] = (value, objective, trial.label)
 
     def _rate(self, trial: Trial) -> Rate:
-        return self._rates.setdefault(trial.label, Rate())
+        return self._rates.setdefault((trial.label, trial.stage), Rate(trial.budget.evaluations != 0))
 
     def tick(self, running: int, pause: float | None = None, waiting: str = "") -> None:
         """Called often by the driver."""
@@ -103,13 +105,18 @@ class Display:
     def left(self) -> float | None:
         """Seconds left: what every method still has to do at the pace it has shown, as many trials at a time as there were so far.
 
-        A method that has shown none counts at the pace of all. None before the first trial ended.
+        A method that has shown none counts at the pace of the others. None before that is known, and at the end.
         """
-        spent, known = sum(r.spent for r in self._rates.values()), sum(r.work for r in self._rates.values())
-        open_trials = max(0, self.total - self.skipped - self.done - self.failed)
-        if not known or not spent or not open_trials:
+        rates = self._rates.values()
+        spent = sum(r.spent for r in rates)
+        if not spent or self.skipped + self.done + self.failed >= self.total:
             return None
-        left = sum(max(0.0, r.left) * (r.spent / r.work if r.work else spent / known) for r in self._rates.values())
+        left = 0.0
+        for rate in rates:
+            alike = [rate] if rate.work else [r for r in rates if r.measures == rate.measures and r.work]
+            if rate.left > 0 and not alike:
+                return None
+            left += max(0.0, rate.left) * sum(r.spent for r in alike) / max(sum(r.work for r in alike), 1e-9)
         elapsed = max(time.monotonic() - self._begin, 1e-9)
         return left * elapsed / spent
 

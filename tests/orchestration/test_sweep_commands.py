@@ -157,3 +157,24 @@ def test_time_left_knows_that_trials_differ_in_length(monkeypatch):
     now[0] += 50.0
     display.ended(long[0], "finished", (), 10_000, 100.0)
     assert display.left() == pytest.approx(9 * 50.0, rel=0.02), "its own pace, once it is known"
+
+
+def test_training_without_measurements_says_nothing_about_the_pace_of_searches(monkeypatch):
+    from orchestration.progress import Display
+    from orchestration.trial import Budget
+
+    lessons = [trial("doppler", seed=i, budget=Budget(0), stage="imitation") for i in range(2)]
+    searches = [trial("doppler", seed=i, budget=Budget(8000), stage="simulated") for i in range(2)]
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    display = Display(4, 0, [*lessons, *searches], Console(quiet=True))
+    for one in lessons:
+        now[0] += 15.0
+        display.ended(one, "finished", (), 0, 15.0)
+    assert display.left() is None, "not 15 seconds an evaluation"
+    now[0] += 60.0
+    display.ended(searches[0], "finished", (), 8000, 60.0)
+    assert display.left() == pytest.approx(60.0)
+    now[0] += 60.0
+    display.ended(searches[1], "finished", (), 8000, 60.0)
+    assert display.left() is None
