@@ -160,6 +160,8 @@ def test_time_left_knows_that_trials_differ_in_length(monkeypatch):
 
 
 def test_training_without_measurements_says_nothing_about_the_pace_of_searches(monkeypatch):
+    from rich.console import Console
+
     from orchestration.progress import Display
     from orchestration.trial import Budget
 
