@@ -201,15 +201,23 @@ def _key(p: ProblemResult) -> str:
     return f"{p.problem_hash} {p.protocol}"
 
 
+def _own_words(protocol: str, all_protocols: Sequence[str]) -> str:
+    """The words of a protocol that not all have; all of them if that leaves none."""
+    common = set[str].intersection(*(set(p.split()) for p in all_protocols))
+    return " ".join(word for word in protocol.split() if word not in common) or protocol
+
+
 def _infos(infos: Mapping[str, ProblemResult], best: Mapping[str, float], bounds: Mapping[str, float]) -> tuple[ProblemInfo, ...]:
-    """In order of name; names that several problems share are told apart by protocol, or by hash where that is equal too."""
+    """In order of name; names that several problems share are told apart by what differs in their protocols, or by hash where
+    those are equal too."""
     shared = Counter(p.name for p in infos.values())
     shared_protocol = Counter((p.name, p.protocol) for p in infos.values())
     made = []
     for key, p in infos.items():
         name = p.name
         if shared[p.name] > 1:
-            name += f" [{p.protocol}]" if shared_protocol[p.name, p.protocol] == 1 else f" [{p.problem_hash[:6]}]"
+            own = _own_words(p.protocol, [o.protocol for o in infos.values() if o.name == p.name])
+            name += f" [{own}]" if shared_protocol[p.name, p.protocol] == 1 else f" [{p.problem_hash[:6]}]"
         bound = bounds.get(p.problem_hash) if p.protocol.endswith(EXACT) else None
         made.append(ProblemInfo(key, name, p.graph, p.network, p.problem_hash, p.objective_name, best[key], bound))
     return tuple(sorted(made, key=lambda info: (info.name, info.key)))

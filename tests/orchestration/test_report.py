@@ -96,6 +96,8 @@ def test_one_problem_measured_in_two_ways_is_two() -> None:
     comparison = compare(collect(results))
     assert [s.mean for s in comparison.standings] == [1.0, 1.0]
     assert [p.name for p in comparison.problems] == ["ga@net [openvino:cpu]", "ga@net [simulator:fifo noise=0.0]"]
+    noisy = trial("a", 0, problem("ga", 2.0, protocol="simulator:fifo noise=0.1 samples=10"))
+    assert [p.name for p in collect([results[0], noisy]).problems] == ["ga@net [noise=0.0]", "ga@net [noise=0.1 samples=10]"]
 
 
 @pytest.mark.parametrize("style", FORMATS)
