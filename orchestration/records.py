@@ -34,6 +34,17 @@ class CurvePoint(NamedTuple):
     """Placements of this problem among ``evaluations``; 0 where a record does not say."""
 
 
+class ProposedBlock(NamedTuple):
+    """Placements that a method proposed one after another."""
+
+    evaluations: int
+    """Placements measured on the problem when the block ended."""
+    mean: float
+    """Mean objective (seconds or joules) of those in the block that could run; 0 if none could."""
+    valid: int
+    """How many could."""
+
+
 @dataclass(frozen=True)
 class Trace:
     """When operations and transfers ran in one real run of a placement: seconds from its start, to the nanosecond."""
@@ -92,6 +103,8 @@ class ProblemResult:
     """Fingerprint of what measured the best placement."""
     curve: tuple[CurvePoint, ...] = ()
     """Improvements in order, thinned out to at most a few hundred, closed by the last evaluation."""
+    proposed: tuple[ProposedBlock, ...] = ()
+    """All that was proposed for this problem, in at most some dozens of blocks."""
     deviation: float | None = None
     """Standard deviation of the runs behind the best measurement, seconds; None where it is not made of runs."""
     trace: Trace | None = None
@@ -192,6 +205,7 @@ def _problem(data: Mapping[str, Any]) -> ProblemResult:
     if values["placement"] is not None:
         values["placement"] = tuple(values["placement"])
     values["curve"] = tuple(CurvePoint(*point) for point in values["curve"])
+    values["proposed"] = tuple(ProposedBlock(*block) for block in values.get("proposed", ()))
     if values.get("trace") is not None:
         values["trace"] = Trace.from_json(values["trace"])
     return ProblemResult(**values)

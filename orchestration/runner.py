@@ -20,7 +20,7 @@ from methods.common.contract import Method, Proposal
 from methods.common.registry import build, method_class
 from orchestration.checkpoint import load_state, save_state
 from orchestration.evaluators import TRACING_HOSTS, InfrastructureError, Request, evaluate_all
-from orchestration.records import CurvePoint, ProblemResult, Trace, TrialResult
+from orchestration.records import CurvePoint, ProblemResult, ProposedBlock, Trace, TrialResult
 from orchestration.trial import Trial, content_hash
 
 ATTEMPTS = 8
@@ -30,6 +30,8 @@ FIRST_PAUSE = 0.05
 CHECKPOINT_SECONDS = 60.0
 """A learner is saved at least this often, however few evaluations that is."""
 CURVE_POINTS = 400
+PROPOSED_BLOCKS = 48
+"""Blocks in which a search's proposals are remembered: from this many to twice as many."""
 """Longest curve kept; a longer one loses every second point."""
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -66,10 +68,12 @@ class ProblemProgress:
     host: str = ""
     deviation: float | None = None
     curve: list[CurvePoint] = field(default_factory=list)
+    proposed: list[ProposedBlock] = field(default_factory=list)
 
     def add(self, m: Measurements, before: int, wall: float) -> None:
         """Take in a batch that began when the trial had ``before`` evaluations."""
         own, self.evaluations = self.evaluations, self.evaluations + len(m)
+        self._note_proposed(m)
         best = np.minimum.accumulate(np.concatenate(([self.objective], np.where(m.ok, m.objective, np.inf))))
         better = np.flatnonzero(best[1:] < best[:-1])
         if better.size:
@@ -84,6 +88,18 @@ class ProblemProgress:
                 self.curve = self.curve[:-1:2] + self.curve[-1:]
         elif self.placement is None and len(m):
             self.outcome, self.protocol, self.host = int(m.outcome[-1]), m.protocol, m.host
+
+    def _note_proposed(self, m: Measurements) -> None:
+        """One more block; neighbours are put together where there are too many."""
+        valid = int(m.ok.sum())
+        self.proposed.append(ProposedBlock(self.evaluations, float(m.objective[m.ok].mean()) if valid else 0.0, valid))
+        if len(self.proposed) >= 2 * PROPOSED_BLOCKS:
+            self.proposed = [_together(*pair) for pair in zip(self.proposed[::2], self.proposed[1::2], strict=True)]
+
+
+def _together(one: ProposedBlock, other: ProposedBlock) -> ProposedBlock:
+    valid = one.valid + other.valid
+    return ProposedBlock(other.evaluations, (one.mean * one.valid + other.mean * other.valid) / max(valid, 1), valid)
 
 
 @dataclass
@@ -106,12 +122,16 @@ class Progress:
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
         plain = {key: value for key, value in vars(self).items() if key != "problems"}
-        return {**plain, "problems": [{**vars(p), "curve": [list(c) for c in p.curve]} for p in self.problems]}
+        problems = [{**vars(p), "curve": [*map(list, p.curve)], "proposed": [*map(list, p.proposed)]} for p in self.problems]
+        return {**plain, "problems": problems}
 
     @staticmethod
     def restored(state: Mapping[str, Any]) -> Progress:
         """From a checkpoint."""
-        problems = [ProblemProgress(**{**p, "curve": [CurvePoint(*c) for c in p["curve"]]}) for p in state["problems"]]
+        problems = []
+        for p in state["problems"]:
+            curve, proposed = [CurvePoint(*c) for c in p["curve"]], [ProposedBlock(*b) for b in p.get("proposed", ())]
+            problems.append(ProblemProgress(**{**p, "curve": curve, "proposed": proposed}))
         return Progress(**{**state, "problems": problems})
 
 
@@ -404,5 +424,6 @@ def _problem_result(base: ProblemResult, one: ProblemProgress, evaluations: int,
         base, objective=one.objective if found else None, seconds=one.seconds if found else None, outcome=Outcome(one.outcome).name,
         placement=None if one.placement is None else tuple(one.placement.tolist()), evaluations=one.evaluations,
         best_evaluation=one.best_evaluation, seed=seed, first=one.first, protocol=one.protocol, host=one.host, deviation=one.deviation,
+        proposed=tuple(one.proposed),
         curve=tuple(curve),
     )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Search curves: the best objective so far against evaluations, per problem and over all problems. Only drawing is here."""
+"""Search curves: objectives against evaluations, per problem and over all problems. Only drawing is here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,25 @@ IN_SECONDS = 100.0
 """Seconds from which a panel is in seconds, not ms."""
 
 
-def search_curves(comparison: Comparison, stem: Path) -> list[Path]:
+Points = Callable[[Run], Sequence[tuple[int, float]]]
+"""What is drawn of a run: evaluations from which on an objective holds, rising."""
+
+
+def best_so_far(run: Run) -> list[tuple[int, float]]:
+    """The best placement up to then."""
+    return [(p.evaluations, p.best) for p in run.curve]
+
+
+def proposed(run: Run) -> list[tuple[int, float]]:
+    """The mean of the placements proposed then that could run (Mars, Figure 7)."""
+    begins = [1, *(b.evaluations + 1 for b in run.proposed)]
+    return [(begin, block.mean) for begin, block in zip(begins, run.proposed, strict=False) if block.valid]
+
+
+HEADINGS: Mapping[Points, str] = {best_so_far: "Best so far", proposed: "Mean of what was proposed"}
+
+
+def search_curves(comparison: Comparison, stem: Path, points: Points = best_so_far) -> list[Path]:
     """Small multiples: normalised IQM over all problems first, then each problem; direct labels at the curves' ends.
 
     With more rows or problems than fit, the best rows and the first problems are drawn and the heading says so.
@@ -53,10 +72,10 @@ def search_curves(comparison: Comparison, stem: Path) -> list[Path]:
         )
         axes = figure.add_axes(box)
         if overall and k == 0:
-            _overall(axes, comparison, rows)
+            _overall(axes, comparison, rows, points)
         else:
-            _panel(axes, comparison, rows, problems[k - overall])
-    figure.text(0.62 / width, 1 - 0.22 / height, "Best so far", fontsize=14, fontweight="bold", color=INK, va="top")
+            _panel(axes, comparison, rows, problems[k - overall], points)
+    figure.text(0.62 / width, 1 - 0.22 / height, HEADINGS[points], fontsize=14, fontweight="bold", color=INK, va="top")
     note = "line: median over seeds, band: their range · circle: the search ended there · grey dots: lower bound"
     left_out = [f"the best {MOST_ROWS} of {len(comparison.standings)} methods"] if len(comparison.standings) > MOST_ROWS else []
     left_out += [f"the first {MOST_PANELS} of {len(comparison.problems)} problems"] if len(comparison.problems) > MOST_PANELS else []
@@ -71,24 +90,24 @@ def _grid(runs: list[Run]) -> np.ndarray:
     return np.unique(np.geomspace(1, max(last, 2), POINTS).astype(np.int64))
 
 
-def _curves(runs: list[Run], grid: np.ndarray) -> np.ndarray:
-    """Best so far of each run, float64[S, T]; +inf before its first valid placement."""
-    points = [np.array([(p.evaluations, p.best) for p in r.curve], dtype=np.float64).reshape(-1, 2) for r in runs]
-    return np.array([on_grid(p[:, 0], p[:, 1], grid) for p in points]).reshape(len(runs), len(grid))
+def _curves(runs: list[Run], grid: np.ndarray, points: Points) -> np.ndarray:
+    """The curve of each run, float64[S, T]; +inf before its first valid placement."""
+    arrays = [np.array(points(r), dtype=np.float64).reshape(-1, 2) for r in runs]
+    return np.array([on_grid(p[:, 0], p[:, 1], grid) for p in arrays]).reshape(len(runs), len(grid))
 
 
-def _panel(axes: Axes, comparison: Comparison, rows: list[Row], problem: ProblemInfo) -> None:
+def _panel(axes: Axes, comparison: Comparison, rows: list[Row], problem: ProblemInfo, points: Points) -> None:
     """One problem, in ms or, where these are many, in seconds."""
     collection, (scale, unit) = comparison.collection, problem.scale
     if unit == "ms" and problem.best >= IN_SECONDS:
         scale, unit = 1.0, "s"
-    on_problem = {row: [r for r in collection.on(row, problem.key) if r.curve] for row in rows}
+    on_problem = {row: [r for r in collection.on(row, problem.key) if points(r)] for row in rows}
     grid = _grid([r for runs in on_problem.values() for r in runs])
     drawn = []
     for row, runs in on_problem.items():
         if not runs:
             continue
-        middle, low, high = (scale * x for x in curve_band(_curves(runs, grid)))
+        middle, low, high = (scale * x for x in curve_band(_curves(runs, grid, points)))
         drawn.append((row, middle, low, high, max(r.evaluations for r in runs)))
     _draw(axes, comparison, grid, drawn, None if problem.bound is None else scale * problem.bound)
     axes.set_ylabel(unit)
@@ -97,18 +116,18 @@ def _panel(axes: Axes, comparison: Comparison, rows: list[Row], problem: Problem
     axes.set_title(short, loc="left", fontsize=10 if len(name) <= 0.8 * TITLE_LETTERS else 8, pad=6)
 
 
-def _overall(axes: Axes, comparison: Comparison, rows: list[Row]) -> None:
-    """All problems: the IQM over runs of best so far / best known at equal evaluations, with its bootstrap interval."""
+def _overall(axes: Axes, comparison: Comparison, rows: list[Row], points: Points) -> None:
+    """All problems: the IQM over runs of objective / best known at equal evaluations, with its bootstrap interval."""
     collection = comparison.collection
     grid = _grid(list(collection.runs))
     drawn = []
     for row in rows:
-        runs = [r for r in collection.of(row) if r.curve]
+        runs = [r for r in collection.of(row) if points(r)]
         if not runs:
             continue
         best = np.array([collection.problems[collection.index[r.problem]].best for r in runs])
         with np.errstate(divide="ignore", invalid="ignore"):
-            scores = _curves(runs, grid) / best[:, None]
+            scores = _curves(runs, grid, points) / best[:, None]
         drawn.append((row, *iqm_curve(scores, collection.strata(runs)), max(r.evaluations for r in runs)))
     _draw(axes, comparison, grid, drawn, None)
     axes.set_ylabel("objective / best known")

@@ -68,7 +68,7 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     comparison = compare(record.collection, record.known_baseline)
     notes = list(record.notes)
     study = _study(record, notes)
-    files = [*_write_tables(record, comparison), *_write_study(record, study), *_write_plots(record, comparison)]
+    files = [*_write_tables(record, comparison), *_write_study(record, study), *_write_plots(record, comparison, _shapes(record))]
     for number, info in enumerate(p for p in comparison.problems if np.isfinite(p.best)):
         written, note = _write_best(record, info, draw=number < PLACEMENTS_UP_TO)
         files += written
@@ -105,9 +105,14 @@ def _write_tables(record: SweepRecord, comparison: Comparison) -> list[Path]:
     return [record.folder / name for name in contents]
 
 
-def _write_plots(record: SweepRecord, comparison: Comparison) -> list[Path]:
+def _shapes(record: SweepRecord) -> set[str]:
+    return {str(entry.get("shape")) for entry in report_section(Path(), record.folder).get("tables") or ()}
+
+
+def _write_plots(record: SweepRecord, comparison: Comparison, shapes: AnyCollection[str]) -> list[Path]:
+    """The pictures of every sweep, and what goes with the tables of these shapes."""
     from orchestration.plots.comparison import makespan_per_method, performance_profile
-    from orchestration.plots.curves import search_curves
+    from orchestration.plots.curves import proposed, search_curves
 
     if not any(np.isfinite(p.best) for p in comparison.problems):
         return []
@@ -116,6 +121,7 @@ def _write_plots(record: SweepRecord, comparison: Comparison) -> list[Path]:
         *makespan_per_method(comparison, plots / "makespan"),
         *performance_profile(comparison, plots / "profile"),
         *search_curves(comparison, plots / "search-curves"),
+        *(search_curves(comparison, plots / "proposed", proposed) if "proposed" in shapes else []),
     ]
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from orchestration.records import STATUSES, CurvePoint, ProblemResult, TrialResult
+from orchestration.records import STATUSES, CurvePoint, ProblemResult, ProposedBlock, TrialResult
 
 EXACT = "noise=0.0"
 """A simulator's protocol says so when it adds no noise; only then do bounds of the cost model hold for what it measures."""
@@ -34,6 +34,8 @@ class Run:
     """The trial's wall time, shared evenly by its problems."""
     curve: tuple[CurvePoint, ...] = ()
     """Against placements of this problem, of which a trial on many problems has spent more."""
+    proposed: tuple[ProposedBlock, ...] = ()
+    """All that the method proposed for the problem, in blocks."""
     placement: tuple[int, ...] | None = None
     deviation: float | None = None
     """Standard deviation of the runs behind the best measurement, seconds; None where it is not made of runs of real hardware."""
@@ -189,7 +191,7 @@ def collect(results: Iterable[TrialResult], bounds: Mapping[str, float] | None =
                 known[p.problem_hash] = max(known.get(p.problem_hash, 0.0), float(proven))
             runs.append(
                 Run(trial.trial, trial.stage, trial.method, key, trial.seed, value, p.evaluations, trial.wall_seconds / len(trial.problems),
-                    tuple(c._replace(evaluations=c.own or c.evaluations) for c in p.curve), p.placement, p.deviation,
+                    tuple(c._replace(evaluations=c.own or c.evaluations) for c in p.curve), p.proposed, p.placement, p.deviation,
                     trial.compile_seconds / max(1, trial.evaluations), f"{p.protocol} on {p.host}",
                     trial.learner_seconds / len(trial.problems))
             )  # fmt: skip

@@ -19,6 +19,7 @@ from envs.errors import InputError, nearest
 from envs.problem import Problem
 from envs.relocation import relocation_seconds
 from envs.simulators.evaluator import Simulator
+from orchestration.records import ProposedBlock
 from orchestration.report.contrasts import ablation, generalization, shares, shown_shares
 from orchestration.report.formats import Table
 from orchestration.report.load import SweepRecord
@@ -302,6 +303,27 @@ def _search_time(study: Study) -> Table:
     return _by_graph(study, ("s", "own s", "evals"), cells, note)
 
 
+def _proposed(study: Study) -> Table:
+    """Mars's Figure 7: what was proposed in each quarter of the search, mean over seeds and over the placements that could run."""
+
+    def cells(method: str, graph: str) -> list[str]:
+        blocks = [block for s in study.of(method) if s.problem.graph.name == graph for block in _quarters(s.run)]
+        means = [[b.mean for q, b in blocks if q == k and b.valid] for k in range(4)]
+        weights = [[b.valid for q, b in blocks if q == k and b.valid] for k in range(4)]
+        runnable, asked = sum(b.valid for _, b in blocks), sum(s.run.evaluations for s in study.of(method) if s.problem.graph.name == graph)
+        shown = [f"{np.average(m, weights=w):.3f}" if m else "–" for m, w in zip(means, weights, strict=True)]
+        return [*shown, _figure(100.0 * (1.0 - runnable / asked) if asked else math.nan, 1)]
+
+    note = "Objective of the placements proposed in the four quarters of the search, mean of those that could run; %: that could not."
+    return _by_graph(study, ("1/4", "2/4", "3/4", "4/4", "%"), cells, note)
+
+
+def _quarters(run: Run) -> list[tuple[int, ProposedBlock]]:
+    """The blocks of a run with the quarter, 0 to 3, in which the middle of each lies."""
+    begins = [0, *(b.evaluations for b in run.proposed)]
+    return [(min(3, 2 * (begin + b.evaluations) // max(run.evaluations, 1)), b) for begin, b in zip(begins, run.proposed, strict=False)]
+
+
 def _outputs(study: Study) -> Table:
     """HSDAG's Table 4: what the best placements compute, method against method, run once more on this machine."""
     from orchestration.report.outputs import COLUMNS, outputs_rows
@@ -339,7 +361,7 @@ SHAPES: Mapping[str, Callable[[Study], Table]] = {
     "final": _final, "by-step": _by_step, "by-depth": _by_depth, "by-network": _by_network, "pairwise": _pairwise,
     "by-training": _training, "distribution": _distribution, "relocation": _relocation, "speedup": _speedup,
     "search-time": _search_time, "outputs": _outputs, "ablation": ablation, "generalization": generalization, "runtimes": runtimes,
-    "evaluations": evaluations,
+    "evaluations": evaluations, "proposed": _proposed,
 }  # fmt: skip
 
 

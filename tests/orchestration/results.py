@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestration.records import CurvePoint, ProblemResult, TrialResult
+from orchestration.records import CurvePoint, ProblemResult, ProposedBlock, TrialResult
 
 
 def problem(graph: str, objective: float | None, **changes: Any) -> ProblemResult:
@@ -14,6 +14,7 @@ def problem(graph: str, objective: float | None, **changes: Any) -> ProblemResul
         "outcome": "OK" if objective is not None else "OUT_OF_MEMORY", "placement": None if objective is None else (0, 1),
         "evaluations": 100, "protocol": "simulator:fifo noise=0.0",
         "curve": () if objective is None else (CurvePoint(1, 2 * objective, 0.1), CurvePoint(60, objective, 1.0)),
+        "proposed": () if objective is None else (ProposedBlock(50, 3 * objective, 49), ProposedBlock(100, 1.5 * objective, 49)),
     }  # fmt: skip
     return ProblemResult(**{**values, **changes})
 

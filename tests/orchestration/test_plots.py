@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
 from envs.work_conserving import Discipline
 from orchestration.plots import comparison as comparison_plots
 from orchestration.plots import placed_graph, timeline
-from orchestration.plots.curves import search_curves
+from orchestration.plots.curves import proposed, search_curves
 from orchestration.plots.schedule import Schedule, simulate
 from orchestration.plots.style import device_colours, method_styles, spread
 from orchestration.report.comparison import compare
@@ -198,11 +199,12 @@ def test_comparison_pictures_name_every_method(tmp_path: Path) -> None:
     found = compare(collect(results, {"ga" * 4: 0.0009}))
     for draw, name in (
         (comparison_plots.makespan_per_method, "makespan"), (comparison_plots.performance_profile, "profile"), (search_curves, "curves"),
+        (partial(search_curves, points=proposed), "proposed"),
     ):  # fmt: skip
         paths = draw(found, tmp_path / name)
         drawn(paths)
         svg = paths[1].read_text(encoding="utf-8")
-        shown = [s.method for s in found.standings if s.method != "none" or name != "curves"]
+        shown = [s.method for s in found.standings if s.method != "none" or name not in ("curves", "proposed")]
         assert all(f">{m}" in svg for m in shown), name
 
 

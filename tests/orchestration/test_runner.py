@@ -70,6 +70,24 @@ def test_a_trial_paused_at_rungs_ends_like_one_that_was_not(tmp_path):
     assert run_trial(t, Simulator(), checkpoint_dir=tmp_path).content() == run_trial(t, Simulator()).content()
 
 
+def test_all_that_was_proposed_is_remembered_in_blocks():
+    seen = []
+
+    class Listening(Simulator):
+        def evaluate(self, *args, **options):
+            seen.append(super().evaluate(*args, **options))
+            return seen[-1]
+
+    result = run_trial(trial("random", 700, batch=3), Listening()).problems[0]
+    ends = [b.evaluations for b in result.proposed]
+    assert runner.PROPOSED_BLOCKS <= len(ends) < 2 * runner.PROPOSED_BLOCKS
+    assert ends == sorted(set(ends)) and ends[-1] == 700
+    objective = np.concatenate([m.objective for m in seen])
+    assert len(objective) == 700 and sum(b.valid for b in result.proposed) == np.isfinite(objective).sum()
+    for begin, block in zip([0, *ends], result.proposed, strict=False):
+        assert block.mean == pytest.approx(objective[begin : block.evaluations].mean())
+
+
 def test_a_damaged_checkpoint_costs_time_only(tmp_path):
     t = trial("random", 300, checkpoint_every=64)
     with pytest.raises(Stop):

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from orchestration.records import CurvePoint
+from orchestration.records import CurvePoint, ProposedBlock
 from orchestration.report.runtimes import evaluations, runtimes
+from orchestration.report.study import SHAPES
 
 
 def run(method, graph, seed, *improvements):
@@ -56,3 +57,13 @@ def test_two_searches_alike_save_nothing():
             scores.append(run(method, "a", seed, (1, 9.0), (found, 3.0)))
     _, rows = evaluations(study(scores, baseline="one"))
     assert abs(float(rows[1][2].split()[0])) < 8.0, "the mean of ratios would say -28 %"
+
+
+def test_what_was_proposed_is_averaged_over_the_placements_that_could_run():
+    scores = [run("mars", "a", 0, (1, 9.0)), run("mars", "a", 1, (1, 9.0)), run("lazy", "a", 0, (1, 9.0))]
+    scores[0].run.proposed = (ProposedBlock(40, 9.0, 10), ProposedBlock(60, 3.0, 20), ProposedBlock(200, 2.0, 100))
+    scores[1].run.proposed = (ProposedBlock(50, 0.0, 0), ProposedBlock(200, 4.0, 100))
+    scores[2].run.proposed = (ProposedBlock(1, 5.0, 1),)
+    columns, rows = SHAPES["proposed"](study(scores))
+    assert columns == ["method", "a 1/4", "a 2/4", "a 3/4", "a 4/4", "a %"]
+    assert rows == [["mars", "9.000", "3.000", "3.000", "–", "42.5"], ["lazy", "5.000", "–", "–", "–", "99.5"]]
