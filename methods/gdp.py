@@ -15,7 +15,8 @@ Differences from the paper:
   transformer layers of four heads over segments of 128, normalised after each part; PPO takes ten placements a policy and four
   epochs over them, Adam with rate 1e-3, ε = 0.2, an entropy bonus of 0.001, and gradients of norm 1 at most.
 - An operation is known by type (as hashed codes, so that policies carry over), output shape on a log scale, and the positions of up to
-  six inputs and outputs; ``features.costs`` adds FLOPs and bytes, ``features.place`` position, layer and level.
+  six inputs and outputs; ``features.costs`` adds FLOPs and bytes, ``features.place`` layer and level, ``features.sines``
+  position.
 - Neighbours are those in both directions. Attention within a segment goes both ways, since all operations are known beforehand.
 - Feed-forward layers are twice as wide as embeddings; the conditioning is repeated there. c is one transformer layer shared by all.
 - The importance ratio is that of each operation's device (``learning.ratio``).
@@ -23,6 +24,8 @@ Differences from the paper:
   with the mean of its members' types. What overflows memory is repaired; ``repair: false`` leaves it to the reward of -10.
 - Off by default: ``standardize``, ``learning.normalize`` and ``search`` (`methods.common.elites`). Without them a policy gives nearly all
   operations the same probabilities and learns little in a thousand placements; `sweeps/gdp/parts/best.yaml` turns them on.
+- Off by default, too: ``spread``, ``speed``, ``agree`` and ``learning.average``, which help on graphs that were not searched; without them
+  neighbours are parted wherever their probabilities are nearly even. `sweeps/gdp/parts/transfer.yaml` turns them on.
 """
 
 from __future__ import annotations
@@ -30,13 +33,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 from torch import nn
 
 from envs.errors import InputError
 from methods.common.elites import SearchConfig
 from methods.common.encoder_placers import EncoderPlacer, EncoderPlacerMethod
 from methods.common.graph_encoders import GraphSage
-from methods.common.op_features import OpFeatureConfig
+from methods.common.op_features import OpFeatureConfig, OpGraph
 from methods.common.ppo import PolicyGradientConfig
 from methods.common.transformer_xl import TransformerXL
 
@@ -74,6 +78,12 @@ class GdpConfig:
     """Whether the graph embedding learns; False keeps that of the loaded policy."""
     standardize: bool = False
     """Give each number of the embeddings mean 0 and deviation 1 over a graph's operations."""
+    spread: int = 0
+    """Rounds in which neighbours' logits are mixed, so that they tend to one device; see `methods.common.encoder_placers.spread_logits`."""
+    speed: float = 0.0
+    """Tell the policy which devices are fast: every logit gets this times the device's log speed on the graph."""
+    agree: float = 0.0
+    """What neighbours on one device count when a graph is placed without search; see `EncoderPlacer.agreed`."""
     devices: int = 0
     """Devices that the policy can choose among; 0 takes the largest network of the problems."""
     repair: bool = True
@@ -85,6 +95,9 @@ class GdpConfig:
         for key in ("size", "rounds", "layers", "heads", "segment"):
             if getattr(self, key) < 1:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
+        for key in ("spread", "speed", "agree"):
+            if getattr(self, key) < 0:
+                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must not be negative")
 
 
 class Gdp(EncoderPlacerMethod):
@@ -97,4 +110,10 @@ class Gdp(EncoderPlacerMethod):
     def _build(self) -> nn.Module:
         c = self.config
         placer = TransformerXL(c.size, self.devices, c.layers, c.heads, c.segment, attention=c.attention, superposition=c.superposition)
-        return EncoderPlacer(GraphSage(c.features, c.size, c.rounds), placer, c.train_embedding, c.standardize)
+        return EncoderPlacer(GraphSage(c.features, c.size, c.rounds), placer, c.train_embedding, c.standardize, c.spread, c.speed)
+
+    def _most_probable(self, view: OpGraph) -> np.ndarray:
+        if not self.config.agree:
+            return super()._most_probable(view)
+        decisions: np.ndarray = self.network.agreed(view, self.config.agree).numpy()
+        return decisions

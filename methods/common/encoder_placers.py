@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from envs.measurement import Measurements
 from envs.problem import Problem
 from methods.common.contract import Proposal
-from methods.common.decisions import Decisions, decide
+from methods.common.decisions import BLOCKED, Decisions, decide
 from methods.common.elites import Elites, SearchConfig
 from methods.common.op_features import OpGraph, op_graph
 from methods.common.regions import Regions
@@ -25,6 +25,11 @@ from methods.common.seq2seq import Seq2Seq
 from methods.common.starts import good_starts
 
 Encoder = TypeVar("Encoder", bound=nn.Module)
+
+KEPT = 0.1
+"""Share of its own logits that a unit keeps in every round of `spread_logits`."""
+AGREEING = 20
+"""Rounds of `agreed`."""
 
 
 class EncoderPlacer(nn.Module, Generic[Encoder]):
@@ -36,11 +41,21 @@ class EncoderPlacer(nn.Module, Generic[Encoder]):
         train_encoder: whether the encoder learns with the placer or stays as it is.
         standardize: give each number of the embeddings mean 0 and deviation 1 over the units of the graph. An untrained graph network
             makes units nearly alike, and so are then their devices.
+        spread: rounds of `spread_logits`; of independent decisions only.
+        speed: what the devices' log speeds (`OpGraph.log_speed`) count in the logits; likewise.
     """
 
-    def __init__(self, encoder: Encoder, placer: nn.Module, train_encoder: bool = True, standardize: bool = False) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        placer: nn.Module,
+        train_encoder: bool = True,
+        standardize: bool = False,
+        spread: int = 0,
+        speed: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.encoder, self.placer, self.standardize = encoder, placer, standardize
+        self.encoder, self.placer, self.standardize, self.spread, self.speed = encoder, placer, standardize, spread, speed
         encoder.requires_grad_(train_encoder)
 
     def embedding(self, view: OpGraph) -> Tensor:
@@ -57,13 +72,40 @@ class EncoderPlacer(nn.Module, Generic[Encoder]):
         if isinstance(self.placer, Seq2Seq):
             made: Decisions = self.placer(embedding[None], allowed, actions, noise)
             return made
-        return decide(self.placer(embedding)[None], allowed, actions, noise)
+        return decide(self._logits(view, embedding)[None], allowed, actions, noise)
+
+    def _logits(self, view: OpGraph, embedding: Tensor) -> Tensor:
+        """Of independent decisions, [N, D]."""
+        logits = spread_logits(view, self.placer(embedding), self.spread)
+        return logits + self.speed * view.log_speed if self.speed else logits
+
+    def agreed(self, view: OpGraph, weight: float) -> Tensor:
+        """Decisions int64[1, N] that are probable and agree with their neighbours'.
+
+        The mean field of a distribution in which each pair of neighbours on one device counts ``weight`` times their pull (`OpGraph.pulls`)
+        beside log π: q_v ∝ π_v exp(weight Σ_u W_vu q_u), from q = π on. Only for independent decisions.
+        """
+        with torch.no_grad():
+            logits = self._logits(view, self.embedding(view)).masked_fill(~view.allowed, BLOCKED)
+            q = torch.softmax(logits, dim=1)
+            for _ in range(AGREEING):
+                q = torch.softmax(logits + weight * torch.sparse.mm(view.pulls, q), dim=1)
+        return q.masked_fill(~view.allowed, -1.0).argmax(dim=1)[None]
+
+
+def spread_logits(view: OpGraph, logits: Tensor, rounds: int) -> Tensor:
+    """Logits [N, D] mixed with those of neighbours, z ← (1 - a) D^-1/2 W D^-1/2 z + a z0 with W the pulls (Gasteiger et al. 2019)."""
+    mixed = logits
+    for _ in range(rounds):
+        mixed = (1 - KEPT) * view.root_degree * torch.sparse.mm(view.pulls, view.root_degree * mixed) + KEPT * logits
+    return mixed
 
 
 class EncoderPlacerMethod(SampledMethod[OpGraph]):
     """What GDP and Mars share: ``config.features`` says what is known of an operation, ``config.search`` what is done beyond the papers."""
 
     many_problems = True
+    network: EncoderPlacer[Any]
 
     def __init__(self, config: Any, problems: Sequence[Problem], seed: np.random.SeedSequence | int) -> None:
         super().__init__(config, problems, seed)

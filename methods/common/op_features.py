@@ -23,6 +23,7 @@ from envs.problem import Problem
 from methods.common.coarsening import CoarseGraph, coarsen
 from methods.common.graph_features import mean_types, positional_encoding
 from methods.common.graph_parsing import normalized_adjacency, undirected
+from methods.common.regions import pulls
 
 RANK = 5
 """Dimensions of a shape that are told apart; the sizes of further ones are multiplied into the last."""
@@ -44,7 +45,9 @@ class OpFeatureConfig:
     costs: bool = False
     """FLOPs, parameter bytes and output bytes, on a log scale."""
     place: bool = False
-    """Where an operation stands: its place in the topological order as sines and cosines, its layer and its level as shares of the last."""
+    """Where an operation stands: its layer and its level as shares of the last."""
+    sines: bool = False
+    """Its place in the topological order, as sines and cosines; other graphs have other places."""
     scale: Literal["log", "largest"] = "log"
     """Shapes as log(1 + size) / 10, or divided by the largest size in the graph."""
 
@@ -55,7 +58,7 @@ class OpFeatureConfig:
     @property
     def count(self) -> int:
         """F, the number of features besides the type."""
-        return RANK * (self.output_shapes + self.input_shapes) + 2 * self.adjacent + 3 * self.costs + (PLACE + 2) * self.place
+        return RANK * (self.output_shapes + self.input_shapes) + 2 * self.adjacent + 3 * self.costs + PLACE * self.sines + 2 * self.place
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +74,8 @@ class OpGraph:
     """Other features, float32[N, F]."""
     allowed: Tensor
     """Devices each unit may use, bool[N, D]; D may exceed the problem's devices."""
+    problem: Problem
+    """What it is a view of."""
 
     @property
     def n(self) -> int:
@@ -94,6 +99,28 @@ class OpGraph:
         index = torch.from_numpy(np.stack(matrix.tocoo().coords).astype(np.int64))
         return torch.sparse_coo_tensor(index, torch.from_numpy(matrix.data), matrix.shape, is_coalesced=True, check_invariants=False)
 
+    @cached_property
+    def pulls(self) -> Tensor:
+        """W, the sparse matrix of how much neighbours want to be together (`methods.common.regions.pulls`), float32[N, N], symmetric."""
+        weights = torch.from_numpy(pulls(self.problem, self.coarse, self.pairs)).float().repeat(2)
+        return torch.sparse_coo_tensor(self.neighbours.t(), weights, (self.n, self.n), check_invariants=False).coalesce()
+
+    @cached_property
+    def log_speed(self) -> Tensor:
+        """Log of the least seconds of the whole graph on one device over those on each, float32[D]; of what may run on all devices."""
+        anywhere = self.problem.feasible.all(axis=1)
+        total = self.problem.compute_seconds[anywhere].sum(axis=0)
+        out = torch.zeros(self.allowed.shape[1])
+        if (total > 0).all():
+            out[: len(total)] = torch.from_numpy(np.log(total.min() / total))
+        return out
+
+    @cached_property
+    def root_degree(self) -> Tensor:
+        """D^-1/2 of the pulls, float32[N, 1]; 0 without neighbours."""
+        degree = torch.sparse.sum(self.pulls, dim=1).to_dense()[:, None]
+        return torch.where(degree > 0, degree.clamp_min(1e-12).rsqrt(), torch.zeros_like(degree))
+
 
 def op_graph(problem: Problem, config: OpFeatureConfig, devices: int) -> OpGraph:
     """The units of ``problem`` with their features, for a policy that chooses among ``devices``."""
@@ -106,6 +133,7 @@ def op_graph(problem: Problem, config: OpFeatureConfig, devices: int) -> OpGraph
         torch.from_numpy(type_codes(sorted(set(problem.graph.op_types)))),
         torch.from_numpy(numbers(problem.graph, coarse, config)),
         torch.from_numpy(allowed),
+        problem,
     )
 
 
@@ -133,9 +161,10 @@ def numbers(graph: ComputationGraph, coarse: CoarseGraph, config: OpFeatureConfi
     if config.costs:
         for amount in (graph.flops, graph.parameter_bytes, graph.output_bytes):
             parts.append(np.log1p(np.bincount(coarse.group, weights=amount, minlength=coarse.n_nodes))[:, None] / 10)
+    if config.sines:
+        parts.append(positional_encoding(np.arange(1, coarse.n_nodes + 1), PLACE))
     if config.place:
         layer, level = np.maximum(graph.layer, 0)[coarse.last], graph.levels[coarse.last]
-        parts.append(positional_encoding(np.arange(1, coarse.n_nodes + 1), PLACE))
         parts += [(x / max(int(x.max(initial=0)), 1))[:, None] for x in (layer, level)]
     return np.concatenate(parts, axis=1).astype(np.float32)
 

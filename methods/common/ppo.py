@@ -47,6 +47,9 @@ class PolicyGradientConfig:
     """Of Adam."""
     clip: float | None = 1.0
     """Largest norm of the gradient; None leaves it as it is."""
+    average: float = 0.0
+    """Decay of the running average of the weights, update by update, which is what a search leaves behind to place or start others with;
+    0 leaves the last ones."""
     invalid_seconds: float = 100.0
     """What a placement that cannot run counts as; reward -10."""
     slow_seconds: float = 0.0
@@ -60,6 +63,8 @@ class PolicyGradientConfig:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
         if not 0.0 <= self.decay < 1.0:
             raise InputError(f"setting 'decay' is {self.decay}; it must be at least 0 and below 1")
+        if not 0.0 <= self.average < 1.0:
+            raise InputError(f"setting 'average' is {self.average}; it must be at least 0 and below 1")
         for key in ("slow_seconds", "patience"):
             if getattr(self, key) < 0:
                 raise InputError(f"setting {key!r} is {getattr(self, key)}; it must not be negative")

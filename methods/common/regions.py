@@ -11,6 +11,24 @@ from methods.common.coarsening import CoarseGraph
 from methods.common.graph_parsing import undirected
 
 
+def pulls(problem: Problem, coarse: CoarseGraph, pairs: np.ndarray) -> np.ndarray:
+    """What an edge between two units would cost if it crossed devices: the square root of its mean seconds over the longest, float64[E'].
+
+    Args:
+        problem: whose network and edges.
+        coarse: its units.
+        pairs: units that an edge joins, sorted, int64[E', 2].
+    """
+    ends = np.sort(coarse.group[problem.graph.edges], axis=1)
+    crossing = ends[:, 0] != ends[:, 1]
+    index = np.searchsorted(pairs @ (coarse.n_nodes, 1), ends[crossing] @ (coarse.n_nodes, 1))
+    carried = np.bincount(index, weights=problem.graph.edge_bytes[crossing], minlength=len(pairs))
+    off = ~np.eye(problem.n_devices, dtype=bool)
+    slowness = float(np.mean(1 / problem.network.bandwidth[off])) if off.any() else 0.0
+    seconds = (float(np.mean(problem.network.delay[off])) if off.any() else 0.0) + carried * slowness
+    return np.sqrt(np.maximum(seconds, 1e-12) / max(float(seconds.max(initial=0.0)), 1e-12))
+
+
 class Regions:
     """Regions of the N units of a problem.
 
@@ -24,14 +42,7 @@ class Regions:
         self.pairs = undirected(coarse.edges, self.n)
         self.order = np.lexsort((np.arange(self.n), problem.graph.layer[coarse.last]))
         self.rank = np.argsort(self.order)
-        ends = np.sort(coarse.group[problem.graph.edges], axis=1)
-        crossing = ends[:, 0] != ends[:, 1]
-        index = np.searchsorted(self.pairs @ (self.n, 1), ends[crossing] @ (self.n, 1))
-        carried = np.bincount(index, weights=problem.graph.edge_bytes[crossing], minlength=len(self.pairs))
-        off = ~np.eye(problem.n_devices, dtype=bool)
-        slowness = float(np.mean(1 / problem.network.bandwidth[off])) if off.any() else 0.0
-        seconds = (float(np.mean(problem.network.delay[off])) if off.any() else 0.0) + carried * slowness
-        self.pull = np.sqrt(np.maximum(seconds, 1e-12) / max(float(seconds.max(initial=0.0)), 1e-12))
+        self.pull = pulls(problem, coarse, self.pairs)
 
     def _lengths(self, rng: np.random.Generator) -> csr_array:
         lengths = rng.exponential(size=len(self.pairs)) / self.pull + 1e-9

@@ -65,6 +65,7 @@ class SampledMethod(Method, Generic[View]):
         self.learner = Learner(self.network, learning)
         # self.rng shuffles; draws have a stream of their own, so an update does not change what a policy draws
         self.sampling = np.random.default_rng(sampling_seed)
+        self.averaged: dict[str, Tensor] = {}
         self.baselines = [Baseline(self.learning) for _ in problems]
         self.pending: list[list[int]] = []
         self.samples: list[Sample] = []
@@ -164,6 +165,14 @@ class SampledMethod(Method, Generic[View]):
         advantages = self._whitened() if self.learning.normalize else np.array([s.advantage for s in self.samples])
         for rows in minibatches(len(self.samples), self.learning, self.rng):
             self.learner.step(self._parts(rows, advantages))
+            if self.learning.average:
+                self._average()
+
+    def _average(self) -> None:
+        """Move the averaged weights towards the present ones; early on, the average is that of all updates so far."""
+        kept = min(self.learning.average, 1 - 1 / self.learner.updates)
+        for key, value in self.network.state_dict().items():
+            self.averaged[key] = torch.lerp(value, self.averaged[key], kept) if key in self.averaged else value.clone()
 
     def _whitened(self) -> np.ndarray:
         """Advantages by problem: rewards less their mean, or less what they are compared with, over the standard deviation, at most 3."""
@@ -214,16 +223,24 @@ class SampledMethod(Method, Generic[View]):
                 f"this policy chooses among {self.devices} devices, but network {problem.network.name!r} has {problem.n_devices}; "
                 f"train with 'devices: {problem.n_devices}'"
             )
-        view = self._view(problem)
-        with torch.no_grad():
-            actions = self.network(view, None, None).actions.numpy()
+        view, present = self._view(problem), {key: value.clone() for key, value in self.network.state_dict().items()}
+        self.network.load_state_dict(self.averaged or present)
+        actions = self._most_probable(view)
+        self.network.load_state_dict(present)
         return self.placements(problem, self._device_of(view, actions))[0]
+
+    def _most_probable(self, view: View) -> np.ndarray:
+        """Decisions int64[1, L], each the most probable."""
+        with torch.no_grad():
+            made: Decisions = self.network(view, None, None)
+        return made.actions.numpy()
 
     def state(self) -> dict[str, Any]:
         return {
             **super().state(),
             "sampling": self.sampling.bit_generator.state,
             "learner": self.learner.state(),
+            "averaged": {key: value.clone() for key, value in self.averaged.items()},
             "baselines": [b.state() for b in self.baselines],
             "pending": [list(p) for p in self.pending],
             "samples": [dict(s.__dict__) for s in self.samples],
@@ -235,6 +252,7 @@ class SampledMethod(Method, Generic[View]):
         super().restore(state)
         self.sampling.bit_generator.state = state["sampling"]
         self.learner.restore(state["learner"])
+        self.averaged = {key: torch.as_tensor(value).clone() for key, value in state["averaged"].items()}
         for baseline, saved in zip(self.baselines, state["baselines"], strict=True):
             baseline.restore(saved)
         self.pending = [list(p) for p in state["pending"]]
@@ -243,7 +261,7 @@ class SampledMethod(Method, Generic[View]):
         self.stale = int(state["stale"])
 
     def policy(self) -> dict[str, Any]:
-        return {"network": {key: value.clone() for key, value in self.network.state_dict().items()}}
+        return {"network": {key: value.clone() for key, value in (self.averaged or self.network.state_dict()).items()}}
 
     def load_policy(self, policy: dict[str, Any]) -> None:
         own = {key: tuple(value.shape) for key, value in self.network.state_dict().items()}

@@ -1,0 +1,81 @@
+"""What helps GDP to place a graph that it never searched: mixed logits, agreement of neighbours, averaged weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from envs.errors import InputError
+from envs.network import DeviceNetwork
+from methods.common.encoder_placers import KEPT, spread_logits
+from methods.common.op_features import OpFeatureConfig, op_graph
+from methods.common.registry import build
+from orchestration.checkpoint import load_state, save_state
+from tests.methods.problems import random_problem, toy
+from tests.methods.running import go, make
+
+
+def unequal():
+    """Device 1 is faster than the others."""
+    network = DeviceNetwork(
+        tuple("abcd"), np.array([1.0, 2.0, 1.0, 1.0]), np.full((4, 4), 3.0), np.full((4, 4), 0.1), np.array([9e9, 9e9, 9e9, 8e9])
+    )
+    return replace(random_problem(20, 4, seed=0), network=network)
+
+
+def test_logits_are_mixed_with_those_of_neighbours():
+    view = op_graph(random_problem(12, 3, seed=4), OpFeatureConfig(), 3)
+    w, start = view.pulls.to_dense(), torch.randn(12, 3)
+    torch.testing.assert_close(w, w.T)
+    assert float(w.max()) == pytest.approx(1.0)
+    root = w.sum(dim=1).rsqrt()
+    expected = start
+    for _ in range(3):
+        expected = (1 - KEPT) * (root[:, None] * w * root) @ expected + KEPT * start
+    torch.testing.assert_close(spread_logits(view, start, 3), expected)
+    assert spread_logits(view, start, 0) is start
+
+
+def test_neighbours_agree_the_more_it_counts():
+    problem = random_problem(40, 3, seed=1)
+    cuts = []
+    for weight in (0.0, 0.5, 50.0):
+        placed = make("gdp", problem, agree=weight).place(problem)
+        cuts.append(int((placed[problem.graph.edges[:, 0]] != placed[problem.graph.edges[:, 1]]).sum()))
+    assert cuts[0] >= cuts[1] >= cuts[2] == 0
+
+
+def test_fast_devices_are_likelier():
+    problem = unequal()
+    view = op_graph(problem, OpFeatureConfig(), 5)
+    torch.testing.assert_close(view.log_speed, torch.tensor([-np.log(2), 0.0, -np.log(2), -np.log(2), 0.0], dtype=torch.float32))
+    shares = [np.mean(np.concatenate([p.placements for p in make("gdp", problem, speed=s).propose(10)]) == 1) for s in (0.0, 8.0)]
+    assert shares[1] > 0.9 > shares[0]
+
+
+def test_a_search_leaves_the_average_of_its_weights(tmp_path):
+    problem = toy()
+    learning = {"learning_rate": 0.01, "samples": 4, "window": 4, "epochs": 1, "average": 0.999}
+    method, seen = make("gdp", problem, learning=learning), []
+    for _ in range(5):
+        go(method, 4)
+        seen.append(method.network.state_dict()["placer.head.weight"].clone())
+    left = method.policy()["network"]["placer.head.weight"]
+    torch.testing.assert_close(left, torch.stack(seen).mean(dim=0))
+    save_state(tmp_path / "state.safetensors", method.state())
+    other = make("gdp", problem, learning=learning)
+    other.restore(load_state(tmp_path / "state.safetensors"))
+    torch.testing.assert_close(other.policy()["network"]["placer.head.weight"], left)
+    np.testing.assert_array_equal(other.place(problem), method.place(problem))
+    torch.testing.assert_close(other.network.state_dict()["placer.head.weight"], seen[-1])
+    fresh = make("gdp", problem, seed=1)
+    fresh.load_policy(method.policy())
+    np.testing.assert_array_equal(fresh.place(problem), method.place(problem))
+
+
+def test_refuses_negative_weights():
+    with pytest.raises(InputError, match="'agree' is -1"):
+        build("gdp", {"agree": -1.0}, [toy()], 0)
+    with pytest.raises(InputError, match="'average' is 1"):
+        build("gdp", {"learning.average": 1.0}, [toy()], 0)
