@@ -27,6 +27,9 @@ class SearchConfig:
     regions: int = 0
     """Draw the devices of a region of neighbouring operations with the same noise: a random number of regions, log-uniform from 1 to this.
     Each device is as likely as the policy says, but neighbours agree where their probabilities do. 0 draws each by itself."""
+    relabel: bool = False
+    """Give devices that differ in nothing but their index one order in every placement (`methods.common.twins`), so that what is
+    learned of different graphs does not contradict itself."""
     demonstrate: bool = False
     """Let the first placements of every problem be those of the heuristics that local search starts from (`methods.common.starts`). What
     comes of it is to be called demonstrated."""

@@ -23,6 +23,7 @@ from methods.common.sampled_placements import Sample, SampledMethod, gumbel
 from methods.common.schedule import critical_chain, planned
 from methods.common.seq2seq import Seq2Seq
 from methods.common.starts import good_starts
+from methods.common.twins import Twins
 
 Encoder = TypeVar("Encoder", bound=nn.Module)
 
@@ -113,6 +114,8 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
         self.elites = [Elites(search.keep, view.n) for view in self.views]
         self._paths: dict[tuple[int, bytes], np.ndarray] = {}  # of kept placements; nothing that cannot be worked out again
         self._starts: dict[int, np.ndarray] = {}
+        pairs = zip(problems, self.views, strict=True)
+        self.twins = [Twins(p, view.coarse, view.work.numpy().astype(np.float64)) for p, view in pairs] if search.relabel else []
         near = search.regions > 0 or search.vary > 0
         self.regions = [Regions(p, view.coarse) for p, view in zip(problems, self.views, strict=True)] if near else []
 
@@ -138,12 +141,12 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
         drawn = given < 0
         shown = self._demonstrations(problem, count - varied)
         given[varied : varied + len(shown)] = shown
-        made = self._decided(view, given, self._regional_noise(problem, varied, count))
+        made = self._decided(problem, given, self._regional_noise(problem, varied, count))
         for scale in (2.0, 4.0, 8.0, 8.0, 8.0) if varied else ():  # what repeats a kept placement is drawn again, more evenly
             same = np.flatnonzero((made.actions.numpy()[:varied] == elites.actions[picked]).all(axis=1))
             if not len(same):
                 break
-            again = self._decided(view, given[same], scale * self._regional_noise(problem, len(same), len(same)))
+            again = self._decided(problem, given[same], scale * self._regional_noise(problem, len(same), len(same)))
             for part, new in zip(made, again, strict=True):
                 part[same] = new
         actions, log_probs = made.actions.numpy().astype(np.int32), made.log_probs.numpy().astype(np.float32)
@@ -185,9 +188,14 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
                 noise[row] = noise[row][torch.from_numpy(self.regions[problem].partition(self.sampling, most))]
         return noise
 
-    def _decided(self, view: OpGraph, given: np.ndarray, noise: Tensor) -> Decisions:
+    def _decided(self, problem: int, given: np.ndarray, noise: Tensor) -> Decisions:
+        """What the policy draws for the decisions of ``given`` [B, N] that are below 0, alike devices in order if that is asked for."""
+        view = self.views[problem]
         with torch.no_grad():
             made: Decisions = self.network(view, torch.from_numpy(given), noise)
+            if self.twins:
+                actions = torch.from_numpy(self.twins[problem].relabel(made.actions.numpy()))
+                made = made if torch.equal(actions, made.actions) else self.network(view, actions, None)
         return Decisions(*(part.clone() for part in made))
 
     def _measured(self, asked: list[Sample], result: Measurements) -> None:

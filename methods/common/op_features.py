@@ -106,6 +106,13 @@ class OpGraph:
         return torch.sparse_coo_tensor(self.neighbours.t(), weights, (self.n, self.n), check_invariants=False).coalesce()
 
     @cached_property
+    def work(self) -> Tensor:
+        """Share of the graph's seconds in every unit, each operation on its fastest device, float32[N]."""
+        fastest = np.where(self.problem.feasible, self.problem.compute_seconds, np.inf).min(axis=1)
+        seconds = np.bincount(self.coarse.group, weights=fastest, minlength=self.n) + 1e-12
+        return torch.from_numpy((seconds / seconds.sum()).astype(np.float32))
+
+    @cached_property
     def log_speed(self) -> Tensor:
         """Log of the least seconds of the whole graph on one device over those on each, float32[D]; of what may run on all devices."""
         anywhere = self.problem.feasible.all(axis=1)

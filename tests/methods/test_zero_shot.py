@@ -1,4 +1,4 @@
-"""What helps GDP to place a graph that it never searched: mixed logits, agreement of neighbours, averaged weights."""
+"""What helps GDP to place a graph that it never searched: alike devices, mixed logits, agreement of neighbours, averaged weights."""
 
 from dataclasses import replace
 
@@ -8,20 +8,58 @@ import torch
 
 from envs.errors import InputError
 from envs.network import DeviceNetwork
+from envs.simulators.evaluator import Simulator
 from methods.common.encoder_placers import KEPT, spread_logits
 from methods.common.op_features import OpFeatureConfig, op_graph
 from methods.common.registry import build
+from methods.common.twins import Twins, alike
 from orchestration.checkpoint import load_state, save_state
 from tests.methods.problems import random_problem, toy
 from tests.methods.running import go, make
 
+ALIKE = {"keep": 4, "imitate": 0.5, "vary": 0.5, "regions": 8, "relabel": True}
 
-def unequal():
-    """Device 1 is faster than the others."""
+
+def two_kinds():
+    """Devices 0 and 2 are alike; 1 is faster, 3 has another memory."""
     network = DeviceNetwork(
         tuple("abcd"), np.array([1.0, 2.0, 1.0, 1.0]), np.full((4, 4), 3.0), np.full((4, 4), 0.1), np.array([9e9, 9e9, 9e9, 8e9])
     )
     return replace(random_problem(20, 4, seed=0), network=network)
+
+
+def test_devices_are_alike_if_nothing_else_tells_them_apart():
+    assert alike(two_kinds()).tolist() == [0, 1, 0, 3]
+    far = two_kinds()
+    bandwidth = far.network.bandwidth.copy()
+    bandwidth[0, 1] = 1.0
+    assert alike(replace(far, network=replace(far.network, bandwidth=bandwidth))).tolist() == [0, 1, 2, 3]
+
+
+def test_relabelled_placements_are_as_fast_and_no_twin_is_left():
+    problem, rng = two_kinds(), np.random.default_rng(0)
+    view, placed = op_graph(problem, OpFeatureConfig(), 4), rng.integers(0, 4, (50, 20))
+    twins = Twins(problem, view.coarse, view.work.numpy().astype(np.float64))
+    mirrored = np.array([2, 1, 0, 3])[placed]
+    made = twins.relabel(placed)
+    np.testing.assert_array_equal(made, twins.relabel(mirrored))
+    assert ((made == placed).all(axis=1) | (made == mirrored).all(axis=1)).all()
+    assert (made != placed).any()
+    simulated = [Simulator().evaluate(problem, p.astype(np.int16)).objective for p in (placed, made)]
+    np.testing.assert_allclose(*simulated)
+
+
+def test_what_is_learned_from_is_what_was_measured():
+    problem = two_kinds()
+    method = make("gdp", problem, search=ALIKE)
+    for _ in range(3):
+        proposals = method.propose(10)
+        actions = np.stack([s.actions for s in method._asked[0]])
+        np.testing.assert_array_equal(method._device_of(method.views[0], actions), proposals[0].placements)
+        np.testing.assert_array_equal(actions, method.twins[0].relabel(actions))
+        scored = method.network(method.views[0], torch.from_numpy(actions.astype(np.int64)), None)
+        torch.testing.assert_close(torch.from_numpy(np.stack([s.log_probs for s in method._asked[0]])), scored.log_probs.detach())
+        method.update([Simulator().evaluate(problem, p.placements, 0) for p in proposals])
 
 
 def test_logits_are_mixed_with_those_of_neighbours():
@@ -47,7 +85,7 @@ def test_neighbours_agree_the_more_it_counts():
 
 
 def test_fast_devices_are_likelier():
-    problem = unequal()
+    problem = two_kinds()
     view = op_graph(problem, OpFeatureConfig(), 5)
     torch.testing.assert_close(view.log_speed, torch.tensor([-np.log(2), 0.0, -np.log(2), -np.log(2), 0.0], dtype=torch.float32))
     shares = [np.mean(np.concatenate([p.placements for p in make("gdp", problem, speed=s).propose(10)]) == 1) for s in (0.0, 8.0)]
