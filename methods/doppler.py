@@ -37,8 +37,8 @@ them: the best action is pushed up or down with nearly every reward, whatever it
 - ``demonstrate`` makes EnumerativeOptimizer's placement the first episode of reinforcement learning; ``replay`` repeats the best
   placement so far with a few operations placed anew, or with ``replay_moves`` some moved together. Neither kind of episode has a
   gradient of its own, but it has as one of the best.
-- With ``keep_best``, a stage begins with the best placement of the stage before, if that had the same problem; then there is no
-  other demonstration.
+- With ``keep_best``, a stage begins with the best placement of the stage before, if that had the same problem; a demonstration
+  comes after it.
 """
 
 from __future__ import annotations
@@ -193,9 +193,9 @@ class Doppler(Method):
         if not self.best[self.turn]:
             if self.rewards[self.turn, 0]:
                 return []
-            if problem.content_hash in self.inherited:
-                return [np.asarray(self.inherited[problem.content_hash], dtype=np.int64)]
-            return [enumerate_meta_ops(problem, c.inputs_everywhere)] if c.demonstrate else []
+            known = [self.inherited[problem.content_hash]] if problem.content_hash in self.inherited else []
+            known += [enumerate_meta_ops(problem, c.inputs_everywhere)] if c.demonstrate else []
+            return [np.asarray(placement, dtype=np.int64) for placement in known[:count]]
         if c.place != "learned":  # a rule goes nowhere else
             return []
         best, repeated = _devices(self.best[self.turn][0][1]), round(count * c.replay)

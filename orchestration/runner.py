@@ -30,6 +30,8 @@ FIRST_PAUSE = 0.05
 CHECKPOINT_SECONDS = 60.0
 """A learner is saved at least this often, however few evaluations that is."""
 CURVE_POINTS = 400
+CONTENDERS = 4
+"""Placements among which the measurements of `Budget.confirm` choose."""
 PROPOSED_BLOCKS = 48
 """Blocks in which a search's proposals are remembered: from this many to twice as many."""
 """Longest curve kept; a longer one loses every second point."""
@@ -69,6 +71,9 @@ class ProblemProgress:
     deviation: float | None = None
     curve: list[CurvePoint] = field(default_factory=list)
     proposed: list[ProposedBlock] = field(default_factory=list)
+    contenders: np.ndarray | None = None
+    """The best distinct placements, best first, int16[K, V], where some are to be confirmed."""
+    contender_values: list[float] = field(default_factory=list)
 
     def add(self, m: Measurements, before: int, wall: float) -> None:
         """Take in a batch that began when the trial had ``before`` evaluations."""
@@ -88,6 +93,36 @@ class ProblemProgress:
                 self.curve = self.curve[:-1:2] + self.curve[-1:]
         elif self.placement is None and len(m):
             self.outcome, self.protocol, self.host = int(m.outcome[-1]), m.protocol, m.host
+
+    def contend(self, m: Measurements) -> None:
+        """Keep the best `CONTENDERS` distinct placements, by the first measurement of each."""
+        known = np.zeros((0, m.placements.shape[1]), dtype=np.int16) if self.contenders is None else self.contenders
+        everything = np.concatenate((known, m.placements[m.ok].astype(np.int16)))
+        values = np.concatenate((self.contender_values, m.objective[m.ok]))
+        first = np.sort(np.unique(everything, axis=0, return_index=True)[1]) if len(everything) else np.zeros(0, dtype=np.int64)
+        best = first[np.argsort(values[first], kind="stable")][:CONTENDERS]
+        self.contenders, self.contender_values = everything[best], values[best].tolist()
+
+    def choose(self, rounds: Sequence[Measurements], before: int) -> None:
+        """Take the contender with the least median over ``rounds``, the measurements of all of them, as the best.
+
+        Args:
+            rounds: at least one; each begins with another contender, the r-th with number r modulo their count.
+            before: evaluations of the trial before the first of them.
+        """
+        count = len(rounds[0])
+        values = np.stack([np.roll(m.objective, r % count) for r, m in enumerate(rounds)])
+        median = np.median(values, axis=0)
+        which = int(np.argmin(median))
+        if not np.isfinite(median[which]):
+            return
+        r = int(np.argmin(np.abs(values[:, which] - median[which])))
+        m, row = rounds[r], (which - r) % count
+        self.objective, self.placement = float(median[which]), np.array(m.placements[row], dtype=np.int16)
+        self.seconds, self.outcome = float(m.seconds[row]), int(m.outcome[row])
+        self.best_evaluation, self.first = before + r * count + row + 1, m.first + row
+        self.protocol, self.host = m.protocol, m.host
+        self.deviation = None if m.deviation is None or np.isnan(m.deviation[row]) else float(m.deviation[row])
 
     def _note_proposed(self, m: Measurements) -> None:
         """One more block; neighbours are put together where there are too many."""
@@ -211,6 +246,8 @@ class _Run:
             self.progress.pretrained = True
             self._save()
         status = self._place() if self.trial.kind == "zero-shot" else self._search(until)
+        if status == "finished" and self.trial.budget.confirm and self.trial.kind != "pretrain":
+            self._confirm()
         self.progress.wall_seconds = self._wall()
         if status == "paused":
             if self.saved_at[0] != self.progress.evaluations:
@@ -263,6 +300,21 @@ class _Run:
                 self._save()
         return "finished"
 
+    def _confirm(self) -> None:
+        """Measure the best placements of each problem again, in turn, and keep the one with the least median.
+
+        Where measurements vary, the least of many is the luckiest: a placement that is mediocre when measured once more.
+        """
+        for i, problem in enumerate(self.progress.problems):
+            if problem.contenders is None or not len(problem.contenders):
+                continue
+            before, count = self.progress.evaluations, len(problem.contenders)
+            contenders = problem.contenders
+            rounds = []
+            for r in range(max(1, self.trial.budget.confirm // count)):
+                rounds += self._measure([Proposal(i, np.roll(contenders, -(r % count), axis=0))], count, trace=False)
+            problem.choose(rounds, before)
+
     def _place(self) -> str:
         """Zero-shot: one placement a problem, measured once; that is the whole budget."""
         for i, problem in enumerate(self.problems):
@@ -295,6 +347,8 @@ class _Run:
         wall = self._wall()
         for proposal, m in zip(proposals, results, strict=True):
             self.progress.problems[proposal.problem].add(m, self.progress.evaluations, wall)
+            if self.trial.budget.confirm:
+                self.progress.problems[proposal.problem].contend(m)
             self.progress.evaluations += len(m)
             self.progress.compile_seconds += 0.0 if m.compile_seconds is None else float(m.compile_seconds.sum())
             self.progress.outcomes += np.bincount(m.outcome, minlength=len(Outcome))

@@ -140,12 +140,16 @@ class Budget:
 
     evaluations: int | None = None
     seconds: float | None = None
+    confirm: int = 0
+    """Measurements of the best placements of each problem after that; see `orchestration.runner`."""
 
     def __post_init__(self) -> None:
         if self.evaluations is None and self.seconds is None:
             raise InputError("a budget needs evaluations, seconds or both")
         if self.evaluations is not None and self.evaluations < 0:
             raise InputError(f"a budget of {self.evaluations} evaluations is impossible; give 0 or more")
+        if self.confirm < 0:
+            raise InputError(f"a budget that confirms by {self.confirm} measurements is impossible; give 0 or more")
         if self.seconds is not None:
             if not (math.isfinite(self.seconds) and self.seconds > 0):
                 raise InputError(f"a budget of {self.seconds} seconds is impossible; give more than 0")
@@ -153,7 +157,7 @@ class Budget:
 
     def to_json(self) -> dict[str, Any]:
         """As a dict of JSON values."""
-        return {"evaluations": self.evaluations, "seconds": self.seconds}
+        return {"evaluations": self.evaluations, "seconds": self.seconds, **({"confirm": self.confirm} if self.confirm else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Budget:

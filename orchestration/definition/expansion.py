@@ -163,7 +163,7 @@ def _budget(spec: BudgetSpec | None, problems: Sequence[ProblemSpec]) -> Budget:
     evaluations = spec.evaluations
     if spec.per_node is not None:
         evaluations = max(1, math.ceil(spec.per_node * sum(count_nodes(p) for p in problems)))
-    return Budget(evaluations, spec.seconds)
+    return Budget(evaluations, spec.seconds, spec.confirm)
 
 
 def equal_trials(trials: Sequence[Trial]) -> tuple[Trial, Trial] | None:

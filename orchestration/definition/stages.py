@@ -21,7 +21,7 @@ _PER = ("problem", "network", "graph", "all")
 SHARED_KEYS = ("seeds", "budget", "evaluator", "search", *EXECUTION_KEYS)
 """Keys that the sweep gives for all stages and a stage may change."""
 STAGE_KEYS = ("kind", "from", "config_from", "on", "hold_out", "per", "methods", "config", *SHARED_KEYS)
-_BUDGET_KEYS = ("evaluations", "evaluations_per_node", "seconds", "minutes", "hours")
+_BUDGET_KEYS = ("evaluations", "evaluations_per_node", "seconds", "minutes", "hours", "confirm")
 _IN_SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 
 
@@ -33,6 +33,8 @@ class BudgetSpec:
     per_node: float | None = None
     """Evaluations per operation of the trial's problems (GiPH searches 2 |V| steps)."""
     seconds: float | None = None
+    confirm: int = 0
+    """Measurements that choose among the best placements in the end."""
 
     @property
     def counts(self) -> bool:
@@ -300,12 +302,12 @@ def read_shared(view: View, default: Shared, evaluators: Mapping[str, EvaluatorS
 
 
 def read_budget(view: View) -> BudgetSpec:
-    """``1000`` (evaluations) or a mapping with evaluations, evaluations_per_node, and one of seconds, minutes, hours."""
+    """``1000`` (evaluations) or a mapping with evaluations, evaluations_per_node, one of seconds, minutes, hours, and confirm."""
     if isinstance(view.value, int | float) and not isinstance(view.value, bool):
         return BudgetSpec(view.integer())
     if not view.mapping(_BUDGET_KEYS, "budget"):
         return BudgetSpec(1)
-    evaluations, per_node = view.child("evaluations"), view.child("evaluations_per_node")
+    evaluations, per_node, confirm = (view.child(key) for key in ("evaluations", "evaluations_per_node", "confirm"))
     times = {k: child for k in _IN_SECONDS if (child := view.child(k)) is not None}
     seconds = None
     if len(times) > 1:
@@ -321,6 +323,7 @@ def read_budget(view: View) -> BudgetSpec:
         None if evaluations is None else evaluations.integer(),
         None if per_node is None else per_node.number(0, exclusive=True),
         seconds,
+        0 if confirm is None else confirm.integer() or 0,
     )
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from envs.errors import InputError
 from envs.measurement import Outcome
 from envs.simulators.evaluator import Simulator
 from methods.common.contract import Method, Proposal
@@ -68,6 +69,32 @@ def test_a_trial_paused_at_rungs_ends_like_one_that_was_not(tmp_path):
     rung = run_trial(t, Simulator(), checkpoint_dir=tmp_path, until=100)
     assert rung.status == "paused" and 100 <= rung.evaluations < 132
     assert run_trial(t, Simulator(), checkpoint_dir=tmp_path).content() == run_trial(t, Simulator()).content()
+
+
+def test_measuring_the_best_again_finds_the_best_and_not_the_luckiest():
+    exact, noisy = Simulator(), Simulator(noise=0.3)
+    biases, chosen = [], []
+    for confirm in (0, 80):
+        results = [run_trial(trial("random", budget=Budget(200, confirm=confirm), seed=seed), noisy) for seed in range(6)]
+        assert all(r.evaluations == 200 + confirm for r in results)
+        true = []
+        for r in results:
+            placement = placement_array(r.problems[0])[None]
+            true.append(float(exact.evaluate(problem_spec().load(), placement).objective[0]))
+            again = noisy.evaluate(problem_spec().load(), placement, r.problems[0].seed, first=r.problems[0].first)
+            assert confirm or again.objective[0] == r.problems[0].objective
+        biases.append(np.mean([r.problems[0].objective / t for r, t in zip(results, true, strict=True)]))
+        chosen.append(np.mean(true))
+    assert biases[0] < 0.94 and abs(biases[1] - 1) < 0.03, biases
+    assert chosen[1] <= chosen[0], chosen
+
+
+def test_confirmation_is_part_of_a_trials_identity_only_where_it_is_asked_for():
+    plain, confirmed = trial("random", budget=Budget(200)), trial("random", budget=Budget(200, confirm=8))
+    assert plain.content_hash != confirmed.content_hash
+    assert "confirm" not in plain.to_json()["budget"] and type(confirmed).from_json(confirmed.to_json()) == confirmed
+    with pytest.raises(InputError, match="confirms by -1"):
+        Budget(1, confirm=-1)
 
 
 def test_all_that_was_proposed_is_remembered_in_blocks():
