@@ -303,7 +303,8 @@ class _Run:
     def _confirm(self) -> None:
         """Measure the best placements of each problem again, in turn, and keep the one with the least median.
 
-        Where measurements vary, the least of many is the luckiest: a placement that is mediocre when measured once more.
+        Where measurements vary, the least of many is the luckiest: a placement that is mediocre when measured once more. They are asked for
+        with traces, since what is known of a placement is not measured again otherwise.
         """
         for i, problem in enumerate(self.progress.problems):
             if problem.contenders is None or not len(problem.contenders):
@@ -312,7 +313,7 @@ class _Run:
             contenders = problem.contenders
             rounds = []
             for r in range(max(1, self.trial.budget.confirm // count)):
-                rounds += self._measure([Proposal(i, np.roll(contenders, -(r % count), axis=0))], count, trace=False)
+                rounds += self._measure([Proposal(i, np.roll(contenders, -(r % count), axis=0))], count, trace=True)
             problem.choose(rounds, before)
 
     def _place(self) -> str:

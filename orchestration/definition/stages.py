@@ -13,7 +13,7 @@ from orchestration.definition.methods import MethodRow, MethodTable, checked
 from orchestration.definition.problems import ProblemTable
 from orchestration.definition.searches import SearchSettings, read_search
 from orchestration.definition.view import View, with_cure
-from orchestration.evaluators import OPTIONS, build_evaluator
+from orchestration.evaluators import OPTIONS, build_evaluator, remembered
 from orchestration.trial import KINDS, EvaluatorSpec, FrozenDict, ProblemSpec, TrialKind
 
 HELD_OUT = "held-out"
@@ -161,6 +161,11 @@ class StageReader:
             whole = view.path == name  # the one stage of a sweep without stages
             what = "the sweep has no budget; add" if whole else f"stage {name!r} has no budget; add to it or to the sweep"
             view.error(f"{what} budget: {{evaluations: 1000}}")
+        if shared.budget is not None and shared.budget.confirm and shared.evaluator.kind == "openvino" and remembered(shared.evaluator):
+            (view.child("budget") or view).error(
+                "budget confirms the best placements by measuring them again, but this evaluator measures no placement twice; "
+                "add cache: false to it, or leave confirm out"
+            )
         if len(self.issues.found) > before or (search_view is not None and search_view.value is not None and search is None):
             return None
         return Stage(
