@@ -34,7 +34,7 @@ def runtimes(study: Study) -> Table:
             row.append(_seconds(means[method][i], failed, len(found)))
             row += [str(printed[method].get(graph, "–"))] if method in printed else []
         rows.append(row)
-    base = str(study.entry.get("baseline") or study.methods[0])
+    base = _base(study)
     last = [f"less than {base}, geometric mean"]
     for method in study.methods:
         last.append(_gain(means[method], means[base]))
@@ -50,7 +50,7 @@ def evaluations(study: Study) -> Table:
 
     The goal of a graph and seed is the worst of the final placements of all methods of the table, so that every search reaches it.
     """
-    graphs, base = _graphs(study), str(study.entry.get("baseline") or study.methods[0])
+    graphs, base = _graphs(study), _base(study)
     needed: dict[tuple[str, str, int], float] = {}
     for graph in graphs:
         rows = {(m, r.seed): r for m in study.methods for r in _runs(study, m, graph)}
@@ -92,6 +92,12 @@ def _saved(pairs: list[tuple[str, float, float]]) -> str:
 
 def _arrival(run: Run, goal: float) -> float:
     return float(next((p.own or p.evaluations for p in run.curve if p.best <= goal), run.evaluations))
+
+
+def _base(study: Study) -> str:
+    """What the others are compared with: the entry's baseline, or the first method where that has not run."""
+    base = str(study.entry.get("baseline"))
+    return base if base in study.methods else study.methods[0]
 
 
 def _graphs(study: Study) -> list[str]:

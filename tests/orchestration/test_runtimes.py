@@ -37,6 +37,8 @@ def test_run_times_stand_beside_the_papers():
     assert columns == ["graph", "human", "paper", "gdp", "paper"]
     assert rows[:2] == [["a", "2.000", "0.4", "1.500", "0.3"], ["b", "OOM", "OOM", "4.000", "0.6"]]
     assert rows[2] == ["less than human, geometric mean", "0.0 % of 1", "0.0 % of 1", "25.0 % of 1", "25.0 % of 1"]
+    _, rows = runtimes(study(scores[2:], baseline="human"))
+    assert rows[2] == ["less than gdp, geometric mean", "0.0 % of 2"], "the first method stands in for a baseline that has not run"
 
 
 def test_searches_are_compared_up_to_what_both_reach():
