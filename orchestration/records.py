@@ -184,12 +184,15 @@ class TrialResult:
         return TrialResult(**values)
 
     def content(self) -> dict[str, Any]:
-        """Everything that the spec alone determines on a simulator: no times, hosts, labels or resumptions."""
+        """Everything that the spec alone determines on a simulator: no times, hosts, labels or resumptions.
+
+        Nor what was proposed on the way: METIS, whose partition local search starts with, has been seen to answer differently once.
+        """
         data = self.to_json()
         for key in _CIRCUMSTANCES:
             del data[key]
         for problem in data["problems"]:
-            del problem["host"], problem["trace"]
+            del problem["host"], problem["trace"], problem["proposed"]
             problem["curve"] = [point[:2] for point in problem["curve"]]
         return data
 
