@@ -200,8 +200,9 @@ class Doppler(Method):
             return []
         best, repeated = _devices(self.best[self.turn][0][1]), round(count * c.replay)
         if c.replay_moves:
-            near = self.neighbours.setdefault(self.turn, Neighbours(problem, ~self._instance(problem).free))
-            return [near.draw(best, self.rng) for _ in range(repeated)]
+            if self.turn not in self.neighbours:
+                self.neighbours[self.turn] = Neighbours(problem, ~self._instance(problem).free)
+            return [self.neighbours[self.turn].draw(best, self.rng) for _ in range(repeated)]
         return [np.where(self.rng.random(len(best)) < c.replay_anew, -1, best) for _ in range(repeated)]
 
     def _play(

@@ -82,17 +82,20 @@ class ProblemProgress:
         best = np.minimum.accumulate(np.concatenate(([self.objective], np.where(m.ok, m.objective, np.inf))))
         better = np.flatnonzero(best[1:] < best[:-1])
         if better.size:
-            row = int(better[-1])
-            self.objective, self.seconds, self.outcome = float(m.objective[row]), float(m.seconds[row]), int(m.outcome[row])
-            self.placement = np.array(m.placements[row], dtype=np.int16)
-            self.best_evaluation, self.first = before + row + 1, m.first + row
-            self.protocol, self.host = m.protocol, m.host
-            self.deviation = None if m.deviation is None or np.isnan(m.deviation[row]) else float(m.deviation[row])
+            self._take(m, int(better[-1]), before)
             self.curve += [CurvePoint(before + i + 1, float(best[i + 1]), wall, own + i + 1) for i in better.tolist()]
             if len(self.curve) > CURVE_POINTS:
                 self.curve = self.curve[:-1:2] + self.curve[-1:]
         elif self.placement is None and len(m):
             self.outcome, self.protocol, self.host = int(m.outcome[-1]), m.protocol, m.host
+
+    def _take(self, m: Measurements, row: int, before: int) -> None:
+        """One row of a batch that began after ``before`` evaluations is the best."""
+        self.objective, self.seconds, self.outcome = float(m.objective[row]), float(m.seconds[row]), int(m.outcome[row])
+        self.placement = np.array(m.placements[row], dtype=np.int16)
+        self.best_evaluation, self.first = before + row + 1, m.first + row
+        self.protocol, self.host = m.protocol, m.host
+        self.deviation = None if m.deviation is None or np.isnan(m.deviation[row]) else float(m.deviation[row])
 
     def contend(self, m: Measurements) -> None:
         """Keep the best `CONTENDERS` distinct placements, by the first measurement of each."""
@@ -117,12 +120,8 @@ class ProblemProgress:
         if not np.isfinite(median[which]):
             return
         r = int(np.argmin(np.abs(values[:, which] - median[which])))
-        m, row = rounds[r], (which - r) % count
-        self.objective, self.placement = float(median[which]), np.array(m.placements[row], dtype=np.int16)
-        self.seconds, self.outcome = float(m.seconds[row]), int(m.outcome[row])
-        self.best_evaluation, self.first = before + r * count + row + 1, m.first + row
-        self.protocol, self.host = m.protocol, m.host
-        self.deviation = None if m.deviation is None or np.isnan(m.deviation[row]) else float(m.deviation[row])
+        self._take(rounds[r], (which - r) % count, before + r * count)
+        self.objective = float(median[which])
 
     def _note_proposed(self, m: Measurements) -> None:
         """One more block; neighbours are put together where there are too many."""

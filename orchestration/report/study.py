@@ -307,10 +307,11 @@ def _proposed(study: Study) -> Table:
     """Mars's Figure 7: what was proposed in each quarter of the search, mean over seeds and over the placements that could run."""
 
     def cells(method: str, graph: str) -> list[str]:
-        blocks = [block for s in study.of(method) if s.problem.graph.name == graph for block in _quarters(s.run)]
+        runs = [s.run for s in study.of(method) if s.problem.graph.name == graph]
+        blocks = [block for run in runs for block in _quarters(run)]
         means = [[b.mean for q, b in blocks if q == k and b.valid] for k in range(4)]
         weights = [[b.valid for q, b in blocks if q == k and b.valid] for k in range(4)]
-        runnable, asked = sum(b.valid for _, b in blocks), sum(s.run.evaluations for s in study.of(method) if s.problem.graph.name == graph)
+        runnable, asked = sum(b.valid for _, b in blocks), sum(run.evaluations for run in runs)
         shown = [f"{np.average(m, weights=w):.3f}" if m else "–" for m, w in zip(means, weights, strict=True)]
         return [*shown, _figure(100.0 * (1.0 - runnable / asked) if asked else math.nan, 1)]
 
