@@ -20,7 +20,7 @@ from methods.common.elites import Elites, SearchConfig
 from methods.common.op_features import OpGraph, op_graph
 from methods.common.regions import Regions
 from methods.common.sampled_placements import Sample, SampledMethod, gumbel
-from methods.common.schedule import critical_chain, planned
+from methods.common.schedule import planned_chain
 from methods.common.seq2seq import Seq2Seq
 from methods.common.starts import good_starts
 from methods.common.twins import Twins
@@ -175,8 +175,7 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
             self._paths = dict(list(self._paths.items())[-64:])
             whole, view = self.problems[problem], self.views[problem]
             placement = self.placements(whole, self._device_of(view, actions[None]))[0]
-            schedule = planned(whole, placement)
-            self._paths[key] = np.unique(view.coarse.group[critical_chain(whole, placement, schedule.start, schedule.finish)])
+            self._paths[key] = np.unique(view.coarse.group[planned_chain(whole, placement)])
         return self._paths[key]
 
     def _regional_noise(self, problem: int, varied: int, count: int) -> Tensor:

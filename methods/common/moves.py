@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.problem import Problem
 from methods.common.constraints import unit_of, units
-from methods.common.schedule import critical_chain, planned
+from methods.common.schedule import planned_chain
 
 OPERATORS = ("single", "swap", "cluster", "component", "path", "stretch", "stretch-all")
 """Kinds of moves; see `propose_move`."""
@@ -101,9 +101,8 @@ class Neighbours:
     def draw(self, placement: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """A neighbour of ``placement`` int[V], int64[V]."""
         if placement.tobytes() != self._of:
-            schedule = planned(self._problem, placement)
             self._of = placement.tobytes()
-            self._chain = np.unique(self._unit[critical_chain(self._problem, placement, schedule.start, schedule.finish)])
+            self._chain = np.unique(self._unit[planned_chain(self._problem, placement)])
         for _ in range(self.TRIES):
             operator = int(rng.integers(len(OPERATORS)))
             moved = random_move(self._graph, placement[self._heads].astype(np.int16), operator, rng, self._chain, 0.5)[self._unit]

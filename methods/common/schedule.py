@@ -223,6 +223,12 @@ def planned(problem: Problem, placement: np.ndarray) -> Schedule:
     return list_schedule(problem, by_rank(problem, upward_ranks(problem)), pinned=placement, insertion=False)
 
 
+def planned_chain(problem: Problem, placement: np.ndarray) -> np.ndarray:
+    """`critical_chain` of a placement int16[V] as `planned` estimates its schedule, int64[L]."""
+    schedule = planned(problem, placement)
+    return critical_chain(problem, placement, schedule.start, schedule.finish)
+
+
 def earliest_finish_device(problem: Problem, node: int, placement: np.ndarray, start: np.ndarray, finish: np.ndarray) -> int:
     """Where ``node`` (with its group) would finish first if all others kept their times, by index among equals.
 

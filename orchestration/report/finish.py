@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection as AnyCollection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,8 +68,9 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     record = load_sweep_record(sweep_dir, trials)
     comparison = compare(record.collection, record.known_baseline)
     notes = list(record.notes)
-    study = _study(record, notes)
-    files = [*_write_tables(record, comparison), *_write_study(record, study), *_write_plots(record, comparison, _shapes(record))]
+    section = report_section(Path(), record.folder)
+    study, shapes = _study(record, section, notes), {str(entry.get("shape")) for entry in section.get("tables") or ()}
+    files = [*_write_tables(record, comparison), *_write_study(record, study), *_write_plots(record, comparison, shapes)]
     for number, info in enumerate(p for p in comparison.problems if np.isfinite(p.best)):
         written, note = _write_best(record, info, draw=number < PLACEMENTS_UP_TO)
         files += written
@@ -76,11 +78,11 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     return Finished(comparison, tuple(files), tuple(notes), tuple(study))
 
 
-def _study(record: SweepRecord, notes: list[str]) -> list[Table]:
+def _study(record: SweepRecord, section: Mapping[str, Any], notes: list[str]) -> list[Table]:
     """The tables of the definition; ``notes`` takes why one is missing."""
     from orchestration.report.study import study_tables
 
-    return study_tables(record, report_section(Path(), record.folder), notes)
+    return study_tables(record, section, notes)
 
 
 def _write_study(record: SweepRecord, study: list[Table]) -> list[Path]:
@@ -103,10 +105,6 @@ def _write_tables(record: SweepRecord, comparison: Comparison) -> list[Path]:
     for name, text in contents.items():
         (record.folder / name).write_text(text, encoding="utf-8")
     return [record.folder / name for name in contents]
-
-
-def _shapes(record: SweepRecord) -> set[str]:
-    return {str(entry.get("shape")) for entry in report_section(Path(), record.folder).get("tables") or ()}
 
 
 def _write_plots(record: SweepRecord, comparison: Comparison, shapes: AnyCollection[str]) -> list[Path]:

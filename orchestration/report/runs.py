@@ -218,8 +218,9 @@ def _infos(infos: Mapping[str, ProblemResult], best: Mapping[str, float], bounds
     for key, p in infos.items():
         name = p.name
         if shared[p.name] > 1:
-            own = _own_words(p.protocol, [o.protocol for o in infos.values() if o.name == p.name])
-            name += f" [{own}]" if shared_protocol[p.name, p.protocol] == 1 else f" [{p.problem_hash[:6]}]"
+            alone = shared_protocol[p.name, p.protocol] == 1
+            own = _own_words(p.protocol, [o.protocol for o in infos.values() if o.name == p.name]) if alone else p.problem_hash[:6]
+            name += f" [{own}]"
         bound = bounds.get(p.problem_hash) if p.protocol.endswith(EXACT) else None
         made.append(ProblemInfo(key, name, p.graph, p.network, p.problem_hash, p.objective_name, best[key], bound))
     return tuple(sorted(made, key=lambda info: (info.name, info.key)))
