@@ -22,7 +22,7 @@ Differences from the paper:
 - The importance ratio is that of each operation's device (``learning.ratio``).
 - The average reward is kept for each graph. Devices are drawn only among those an operation may use; a co-location group is one position,
   with the mean of its members' types. What overflows memory is repaired; ``repair: false`` leaves it to the reward of -10.
-- Off by default: ``standardize``, ``learning.normalize`` and ``search`` (`methods.common.elites`). Without them a policy gives nearly all
+- Off by default: ``standardize``, ``learning.normalize`` and ``search`` (`methods.learning.elites`). Without them a policy gives nearly all
   operations the same probabilities and learns little in a thousand placements; `sweeps/gdp/parts/best.yaml` turns them on.
 - Off by default, too: ``spread``, ``speed``, ``agree`` and ``learning.average``, which help on graphs that were not searched; without them
   neighbours are parted wherever their probabilities are nearly even. `sweeps/gdp/parts/transfer.yaml` turns them on.
@@ -36,13 +36,13 @@ from typing import Literal
 import numpy as np
 from torch import nn
 
-from envs.errors import InputError
-from methods.common.elites import SearchConfig
-from methods.common.encoder_placers import EncoderPlacer, EncoderPlacerMethod
-from methods.common.graph_encoders import GraphSage
-from methods.common.op_features import OpFeatureConfig, OpGraph
-from methods.common.ppo import PolicyGradientConfig
-from methods.common.transformer_xl import TransformerXL
+from envs.problem.errors import InputError
+from methods.learning.elites import SearchConfig
+from methods.learning.encoder_placers import EncoderPlacer, EncoderPlacerMethod
+from methods.learning.ppo import PolicyGradientConfig
+from methods.nets.graph_encoders import GraphSage
+from methods.nets.op_features import OpFeatureConfig, OpGraph
+from methods.nets.transformer_xl import TransformerXL
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class GdpConfig:
     standardize: bool = False
     """Give each number of the embeddings mean 0 and deviation 1 over a graph's operations."""
     spread: int = 0
-    """Rounds in which neighbours' logits are mixed, so that they tend to one device; see `methods.common.encoder_placers.spread_logits`."""
+    """Rounds in which neighbours' logits are mixed, so that they tend to one device: `methods.learning.encoder_placers.spread_logits`."""
     speed: float = 0.0
     """Tell the policy which devices are fast: every logit gets this times the device's log speed on the graph."""
     agree: float = 0.0

@@ -7,7 +7,7 @@ its grouper-placer baseline (section 4.2 there).
 
 Differences from the paper:
 
-- Operation types are hashed codes (`methods.common.op_features`) with a learned embedding; shapes are on a log scale; up to six inputs and
+- Operation types are hashed codes (`methods.nets.op_features`) with a learned embedding; shapes are on a log scale; up to six inputs and
   six outputs are named by their position. A group is seen as the mean of its members' features and its edges to other groups.
 - The published rate 0.1 of Adam was used with parameter servers that update asynchronously. It is 0.001 here: at 0.1 the policy becomes
   deterministic within a few updates. The noise that the paper adds to the logits of the first 500 steps is left out.
@@ -26,13 +26,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from envs.errors import InputError
-from envs.problem import Problem
-from methods.common.decisions import Decisions, decide
-from methods.common.op_features import FeatureEncoder, OpFeatureConfig, OpGraph, op_graph
-from methods.common.ppo import PolicyGradientConfig
-from methods.common.sampled_placements import SampledMethod, gumbel
-from methods.common.seq2seq import Seq2Seq
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from methods.learning.ppo import PolicyGradientConfig
+from methods.learning.whole_placements import SampledMethod, gumbel
+from methods.nets.decisions import Decisions, decide
+from methods.nets.op_features import FeatureEncoder, OpFeatureConfig, OpGraph, op_graph
+from methods.nets.seq2seq import Seq2Seq
 
 
 @dataclass(frozen=True)

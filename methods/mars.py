@@ -35,16 +35,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from envs.errors import InputError
-from envs.problem import Problem
-from methods.common.elites import SearchConfig
-from methods.common.encoder_placers import EncoderPlacer, EncoderPlacerMethod, perceptron
-from methods.common.graph_encoders import Gcn, GraphSage, Infomax, infomax_loss
-from methods.common.op_features import OpFeatureConfig
-from methods.common.ppo import PolicyGradientConfig
-from methods.common.reinforce import seeded_network
-from methods.common.seq2seq import Seq2Seq
-from methods.common.transformer_xl import TransformerXL
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from methods.learning.elites import SearchConfig
+from methods.learning.encoder_placers import EncoderPlacer, EncoderPlacerMethod, perceptron
+from methods.learning.ppo import PolicyGradientConfig
+from methods.learning.reinforce import seeded_network
+from methods.nets.graph_encoders import Gcn, GraphSage, Infomax, infomax_loss
+from methods.nets.op_features import OpFeatureConfig
+from methods.nets.seq2seq import Seq2Seq
+from methods.nets.transformer_xl import TransformerXL
 
 
 @dataclass(frozen=True)

@@ -33,14 +33,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from envs.errors import InputError
-from envs.problem import Problem
-from methods.common.constraints import fit_memory, random_placements, units
-from methods.common.episodes import Episode, EpisodeConfig, EpisodeMethod, Steps
-from methods.common.gpnet import GpNets, make_layout
-from methods.common.message_passing import MessagePassing
-from methods.common.reinforce import Learner, LearningConfig
-from methods.common.schedule import critical_path
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from methods.learning.reinforce import Learner, LearningConfig
+from methods.learning.stepwise import Episode, EpisodeConfig, EpisodeMethod, Steps
+from methods.nets.gpnet import GpNets, make_layout
+from methods.nets.gpnet_messages import MessagePassing
+from methods.placing.constraints import fit_memory, random_placements, units
+from methods.placing.list_scheduling import critical_path
 
 FEATURES = 5
 RELATIONS = 4

@@ -29,15 +29,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from envs.problem import Problem
-from methods.common.coarsening import Chains, CoarseGraph, coarsen
-from methods.common.contract import Method
-from methods.common.decisions import Decisions
-from methods.common.graph_features import mean_types, one_hot
-from methods.common.op_features import padded
-from methods.common.ppo import PolicyGradientConfig
-from methods.common.sampled_placements import SampledMethod, gumbel
-from methods.common.seq2seq import Seq2Seq
+from envs.problem.problem import Problem
+from methods.contract.method import Method
+from methods.learning.ppo import PolicyGradientConfig
+from methods.learning.whole_placements import SampledMethod, gumbel
+from methods.nets.decisions import Decisions
+from methods.nets.node_features import mean_types, one_hot
+from methods.nets.op_features import padded
+from methods.nets.seq2seq import Seq2Seq
+from methods.placing.coarsening import Chains, CoarseGraph, coarsen
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RnnPlacerConfig:
 
     features: Literal["giph", "types"] = "giph"
     coarsen: Chains = "none"
-    """Chains to merge first (`methods.common.coarsening.coarsen`): fewer positions."""
+    """Chains to merge first (`methods.placing.coarsening.coarsen`): fewer positions."""
     hidden: int = 512
     """Units of the decoder, and of the encoder's two directions together."""
     attention: int = 0

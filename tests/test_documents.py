@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from methods.common.registry import names
+from methods.contract.registry import names
 from orchestration.cli.main import main
 from orchestration.definition.sweep import load_sweep
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs.errors import InputError, nearest
-from envs.graph import ComputationGraph
 from envs.graphs import openvino_capture, step_models, store, torch_capture
 from envs.graphs.openvino_capture import InputShapes
+from envs.problem.errors import InputError, nearest
+from envs.problem.graph import ComputationGraph
 
 if TYPE_CHECKING:
     import torch

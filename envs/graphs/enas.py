@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.graph import ComputationGraph
 from envs.graphs.grouping import group_operators
-from envs.randomness import check_ranges, seed_label, stream
+from envs.problem.graph import ComputationGraph
+from envs.problem.randomness import check_ranges, seed_label, stream
 
 NODES = 8
 """Operators of a cell, the first of which reads the input and the last hidden state."""

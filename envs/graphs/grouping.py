@@ -9,8 +9,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
 
 
 def group_operators(graph: ComputationGraph, groups: int) -> ComputationGraph:

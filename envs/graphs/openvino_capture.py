@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from envs.errors import InputError, nearest
-from envs.graph import ComputationGraph
-from envs.graphs.flops import Shape, folded, operation_flops
+from envs.problem.errors import InputError, nearest
+from envs.problem.graph import ComputationGraph
+from envs.problem.op_arithmetic import Shape, folded, operation_flops
 
 InputShapes = Mapping[str, Sequence[int]] | Sequence[Sequence[int]]
 

@@ -28,10 +28,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from envs.errors import InputError, nearest
-from envs.graph import ComputationGraph
 from envs.graphs.sharded_builder import Shape, ShardedBuilder, pieces
 from envs.graphs.sharded_llama import llama_block, llama_layer
+from envs.problem.errors import InputError, nearest
+from envs.problem.graph import ComputationGraph
 
 
 def chainmm(

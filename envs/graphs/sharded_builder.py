@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
 
 Shape = tuple[int, ...]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
 from envs.graphs.sharded_builder import ShardedBuilder, pieces
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
 
 
 class _Llama:

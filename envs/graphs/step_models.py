@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from envs.errors import InputError, nearest
-from envs.graph import ComputationGraph, digest
 from envs.graphs import store
+from envs.problem.errors import InputError, nearest
+from envs.problem.graph import ComputationGraph, digest
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.graph import ComputationGraph, digest
+from envs.problem.graph import ComputationGraph, digest
 
 _ARRAYS = ("flops", "output_bytes", "edges", "edge_bytes", "parameter_bytes", "colocation", "meta_op")
 
@@ -107,6 +107,6 @@ def load_graph(key: str) -> ComputationGraph | None:
 def graph_key(*parts: object) -> str:
     """A cache key over what decides a captured graph: the given parts, the tools' versions and the capture's own source."""
     here = Path(__file__).parent
-    own = [here / name for name in ("openvino_capture.py", "torch_capture.py", "flops.py", "store.py")]
+    own = [here / name for name in ("openvino_capture.py", "torch_capture.py", "../problem/op_arithmetic.py", "store.py")]
     own += sorted((here / "models").glob("*.py"))
     return digest(file_hash(*own), tool_versions("openvino", "torch", "transformers"), *parts)[:40]

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
-from envs.randomness import check_ranges, seed_label, stream
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.randomness import check_ranges, seed_label, stream
 
 
 @dataclass(frozen=True)

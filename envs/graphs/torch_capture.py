@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from envs.errors import InputError, nearest
 from envs.graphs.openvino_capture import convert, first_line
+from envs.problem.errors import InputError, nearest
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from envs.errors import InputError
+from envs.problem.errors import InputError
 
 RECORDED = Path(__file__).with_name("traffic.npz")
 """The trace that ships with the project: ``record(path)`` with its defaults."""

@@ -4,8 +4,8 @@ No weights are allocated: a module is built by a function inside the trace, and 
 functional step. What is counted:
 
 - Nodes are ATen operations (``aten.mm``), inputs (``Parameter``), weights of a forward pass (``Constant``), and variables of a training
-  step: weights, buffers and the optimizer's state (``ReadValue``); the names are those of `envs.graphs.flops`. Views are part of the
-  operation whose output they show.
+  step: weights, buffers and the optimizer's state (``ReadValue``); the names are those of `envs.problem.op_arithmetic`. Views are
+  part of the operation whose output they show.
 - FLOPs of products and convolutions are those of torch's own counter (`torch.utils.flop_counter`); other arithmetic is one for each
   element (of the output, or of the input where that is larger), moving data is none. Fused attention and LSTMs are traced as
   their parts.
@@ -33,10 +33,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import flop_registry
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
 from envs.graphs.grouping import joined, merge_operators
 from envs.graphs.trace_origins import FORWARD, LAYER, Origins, counterparts
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
 
 Layers = Callable[[nn.Module], Sequence[Sequence[nn.Module]]]
 Optimizer = Literal["sgd", "momentum", "adam"]

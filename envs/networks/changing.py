@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.network import DeviceNetwork
 from envs.networks.synthetic import NetworkParameters, generate_network
-from envs.randomness import check_ranges, seed_label, stream
+from envs.problem.network import DeviceNetwork
+from envs.problem.randomness import check_ranges, seed_label, stream
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Speeds and memories are data-sheet figures: 8 performance cores with AVX2 at 4.9
 in float32, dual-channel DDR5-4800 77 GB/s; UHD 770 has 256 lanes at 1.55 GHz in the same memory; Flex 170 has 16.4 TFLOP/s and
 576 GB/s. Its PCIe 4.0 x16 copies 25 GB/s. Delays and launch overheads are of the order that OpenVINO's subgraph boundaries and
 kernels usually cost. How fast a model is on one device comes from the paper's times (`ONE_DEVICE`) by
-`envs.costs_totals.TotalCosts`, so a result on this network is simulated and calibrated, not a measurement of that machine.
+`envs.costs.totals.TotalCosts`, so a result on this network is simulated and calibrated, not a measurement of that machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from envs.network import DeviceNetwork
+from envs.problem.network import DeviceNetwork
 
 ONE_DEVICE: Mapping[str, Mapping[str, float]] = {
     "inception-v3": {"cpu": 0.0128, "gpu": 0.0120},

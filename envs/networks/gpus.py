@@ -2,12 +2,12 @@
 
 Speeds are half-precision peaks times the share at which the paper's ChainMM (6e12 FLOPs of products) runs on one device:
 13.6 of 18.7 TFLOP/s on a P100 (439.9 ms) and 72 of 125 TFLOP/s on a V100 (83.5 ms). Absolute times of a graph come from its
-one-device time (`ONE_DEVICE`) by `envs.costs_calibrated.CalibratedCosts`; speeds and bandwidths here only set how its
+one-device time (`ONE_DEVICE`) by `envs.costs.calibrated.CalibratedCosts`; speeds and bandwidths here only set how its
 operations compare. Links are not described in the paper, beyond a PCIe bus: P100s are taken to be on PCIe 3.0 x16 (12 GB/s of
-15.8), of which a simulation of them should make one bus (`envs.work_conserving.Discipline`, ``sharing="bus"``). Of all kinds of
-sharing and bandwidths from 0.75 to 20 GB/s that is what comes closest to the paper's times of its two heuristics on four graphs
-(enumerative and critical path, Table 2): root mean square error of log time 0.38, against 0.66 for the next kind. V100s are on
-NVLink 2 (22 of 25 GB/s a link and direction) with each GPU linked to all others of its mesh of four and to its counterpart
+15.8), of which a simulation of them should make one bus (`envs.simulators.work_conserving.discipline.Discipline`, ``sharing="bus"``).
+Of all kinds of sharing and bandwidths from 0.75 to 20 GB/s that is what comes closest to the paper's times of its two heuristics
+on four graphs (enumerative and critical path, Table 2): root mean square error of log time 0.38, against 0.66 for the next kind.
+V100s are on NVLink 2 (22 of 25 GB/s a link and direction) with each GPU linked to all others of its mesh of four and to its counterpart
 in the other mesh; other pairs go through the counterpart, at half the bandwidth and twice the delay.
 Outputs are freed after their last reader.
 """
@@ -19,7 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from envs.network import DeviceNetwork
+from envs.problem.network import DeviceNetwork
 
 LAUNCH = 3.3e-5
 """Seconds from one operation to the next on a P100 under TensorFlow 1.12; see `hosted_p100`."""

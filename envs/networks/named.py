@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from envs.errors import InputError, nearest
-from envs.network import DeviceNetwork
 from envs.networks import flex170, gpus
+from envs.problem.errors import InputError, nearest
+from envs.problem.network import DeviceNetwork
 
 GIGA = 1e9
 MICRO = 1e-6

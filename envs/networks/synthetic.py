@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.network import DeviceNetwork
-from envs.randomness import check_ranges, seed_label, stream
+from envs.problem.network import DeviceNetwork
+from envs.problem.randomness import check_ranges, seed_label, stream
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Stop it and say so; 1 if it does not end in time."""
-    from orchestration.checkpoint import safe_name
+    from orchestration.commands.status import cancel
     from orchestration.definition.sweep import load_sweep
-    from orchestration.status import cancel
+    from orchestration.specs.state_files import safe_name
 
     sweep = load_sweep(args.sweep)
     ended = cancel(args.output / safe_name(sweep.name), args.timeout)

@@ -22,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print correlations; leave a scatter plot and a CSV file a problem."""
-    from orchestration.fidelity import run_fidelity
+    from orchestration.commands.fidelity import run_fidelity
 
     print(
         run_fidelity(args.sweep, args.output, args.simulator, args.host, args.costs, args.graph, args.placements, args.seed),

@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> None:
     """Print a line a host."""
     import json
 
-    from orchestration.status import hosts_text, read_statistics
+    from orchestration.commands.status import hosts_text, read_statistics
 
     found = {name: s for name, s in read_statistics(args.output).items() if s["active"] or args.all}
     print(json.dumps(found, indent=1) if args.format == "json" else hosts_text(found))

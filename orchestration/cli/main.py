@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import orchestration.cli as commands
-from envs.errors import InputError, nearest
+from envs.problem.errors import InputError, nearest
 
 OK, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 130
 DEBUG = "PLACEWRIGHT_DEBUG"

@@ -18,7 +18,7 @@ def run(args: argparse.Namespace) -> None:
     import dataclasses
     import json
 
-    from orchestration.method_list import describe, text
+    from orchestration.commands.methods import describe, text
 
     found = describe(args.name)
     if args.format == "json":

@@ -27,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Search, compare, draw."""
-    from orchestration.place import place, problem_spec, summary, write
+    from orchestration.commands.place import place, problem_spec, summary, write
 
     spec = problem_spec(args.model, args.network, args.costs, args.objective)
     settings = dict(_setting(text) for text in args.settings)
@@ -45,7 +45,7 @@ def _setting(text: str) -> tuple[str, Any]:
     """``key=value`` with the value read as YAML reads it."""
     import yaml
 
-    from envs.errors import InputError
+    from envs.problem.errors import InputError
 
     key, equals, value = text.partition("=")
     if not equals or not key:

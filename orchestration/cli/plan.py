@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the plan."""
     import json
 
+    from orchestration.commands.plan import Rates, make_plan, render
     from orchestration.definition.sweep import load_sweep
-    from orchestration.plan import Rates, make_plan, render
 
     sweep = load_sweep(args.sweep)
     sweep = sweep.only(args.stages) if args.stages else sweep

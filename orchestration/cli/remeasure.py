@@ -24,9 +24,9 @@ def run(args: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from orchestration import remeasure
-    from orchestration.report.formats import dress
-    from orchestration.report.load import load_sweep_record, sweep_folder
+    from orchestration.analysis.load import load_sweep_record, sweep_folder
+    from orchestration.analysis.table import dress
+    from orchestration.commands import remeasure
 
     record = load_sweep_record(sweep_folder(args.sweep, args.output))
     found = remeasure.contests(record, args.on, args.methods)

@@ -17,7 +17,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a line a problem; 1 if one disagrees."""
-    from orchestration.replay import find_run, replay
+    from orchestration.commands.replay import find_run, replay
 
     trial, result = find_run(args.run, args.output, args.tracking_uri)
     print(f"{trial.label} on {trial.problem_label}, seed {trial.seed}, stage {trial.stage} ({trial.evaluator.key})")

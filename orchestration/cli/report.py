@@ -23,13 +23,13 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the report."""
-    from envs.errors import InputError
+    from envs.problem.errors import InputError
+    from orchestration.analysis.comparison import compare
+    from orchestration.analysis.load import load_sweep_record, report_section, sweep_folder
+    from orchestration.analysis.table import delimited, dress
     from orchestration.report import tables
-    from orchestration.report.comparison import compare
     from orchestration.report.finish import finish_sweep
-    from orchestration.report.formats import delimited, dress
-    from orchestration.report.load import load_sweep_record, report_section, sweep_folder
-    from orchestration.report.study import study_tables
+    from orchestration.report.paper.study import study_tables
 
     folder = sweep_folder(args.sweep, args.home)
     record = load_sweep_record(folder)

@@ -39,9 +39,9 @@ def run(args: argparse.Namespace) -> int:
 
 def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool = False) -> int:
     """Check the sweep, print its plan and run it; 1 if trials failed."""
+    from orchestration.commands.plan import Rates, make_plan, render
     from orchestration.definition.sweep import load_sweep
-    from orchestration.driver import HOME, run_sweep
-    from orchestration.plan import Rates, make_plan, render
+    from orchestration.driver.run_sweep import HOME, run_sweep
 
     sweep = load_sweep(args.sweep)
     sweep = sweep.only(args.stages) if args.stages else sweep

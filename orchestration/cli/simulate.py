@@ -22,6 +22,6 @@ def run(args: argparse.Namespace) -> None:
     """Print one JSON document."""
     import json
 
-    from orchestration.simulate import simulate_file
+    from orchestration.commands.simulate import simulate_file
 
     print(json.dumps(simulate_file(args.problem, args.noise, args.seed, args.placements), indent=1, allow_nan=False))

@@ -19,8 +19,8 @@ def run(args: argparse.Namespace) -> int:
     """Print counts a stage and the failures; 1 if there are any."""
     import json
 
+    from orchestration.commands.status import sweep_status
     from orchestration.definition.sweep import load_sweep
-    from orchestration.status import sweep_status
 
     status = sweep_status(load_sweep(args.sweep), args.output)
     print(json.dumps(status.to_json(), indent=1) if args.format == "json" else status.text())

@@ -22,8 +22,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send and follow; 1 if the job did not succeed."""
+    from orchestration.commands.submit import entrypoint, submit
     from orchestration.definition.sweep import load_sweep
-    from orchestration.submit import entrypoint, submit
 
     load_sweep(args.sweep).check_problems()
     options = ["--tracking-uri", args.tracking_uri] if args.tracking_uri else []

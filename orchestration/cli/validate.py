@@ -16,9 +16,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check every sweep; errors of all of them are reported together."""
+    from orchestration.analysis.table import plural
     from orchestration.definition.issues import Issue, SweepErrors
     from orchestration.definition.sweep import load_sweep
-    from orchestration.report.formats import plural
 
     found: list[Issue] = []
     for path in args.sweeps:

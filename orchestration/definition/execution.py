@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestration.definition.view import View
-from orchestration.trial import FrozenDict
+from orchestration.specs.trial import FrozenDict
 
 EXECUTION_KEYS = ("resources", "propose", "checkpoint_every", "priority")
 """``propose`` is how many placements are asked of a method at once; many methods have a setting ``batch`` of their own."""

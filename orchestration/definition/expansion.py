@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envs.errors import InputError
+from envs.problem.errors import InputError
 from orchestration.definition.methods import MethodRow
 from orchestration.definition.searches import SearchSpec
 from orchestration.definition.stages import BudgetSpec, Stage, group_problems
-from orchestration.problems import count_nodes
-from orchestration.trial import Budget, ProblemSpec, Trial
+from orchestration.specs.sources import count_nodes
+from orchestration.specs.trial import Budget, ProblemSpec, Trial
 
 
 @dataclass(frozen=True)

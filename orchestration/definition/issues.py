@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.errors import InputError
+from envs.problem.errors import InputError
 
 
 @dataclass(frozen=True, order=True)

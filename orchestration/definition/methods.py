@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from envs.errors import InputError, nearest
-from methods.common import registry
+from envs.problem.errors import InputError, nearest
+from methods.contract import registry
 from orchestration.definition.execution import EXECUTION_KEYS, Execution, read_execution
 from orchestration.definition.issues import Issues, Mark
 from orchestration.definition.view import View, with_cure
-from orchestration.trial import FrozenDict
+from orchestration.specs.trial import FrozenDict
 
 if TYPE_CHECKING:
-    from methods.common.contract import Method
+    from methods.contract.method import Method
 
 _RESERVED = ("method", "config", "vary", *EXECUTION_KEYS)
 MAX_VARIANTS = 10_000
@@ -87,7 +87,7 @@ class MethodTable:
 
 
 def _overrides(cls: type, name: str) -> bool:
-    from methods.common.contract import Method
+    from methods.contract.method import Method
 
     return getattr(cls, name) is not getattr(Method, name)
 

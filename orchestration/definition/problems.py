@@ -1,6 +1,6 @@
 """The ``problems`` section: labelled graphs and networks, groups of them, and the selections that stages make.
 
-What a source means (which models, parameters and files there are) is `orchestration.problems`' business.
+What a source means (which models, parameters and files there are) is `orchestration.specs.sources`' business.
 """
 
 from __future__ import annotations
@@ -11,14 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.errors import nearest
-from envs.problem import OBJECTIVES
+from envs.problem.errors import nearest
+from envs.problem.problem import OBJECTIVES
 from orchestration.definition.issues import Issues, Mark
 from orchestration.definition.methods import variants
 from orchestration.definition.source import confined
 from orchestration.definition.view import View
-from orchestration.problems import GRAPH_KINDS, LINEAR, NETWORK_KINDS, WHOLE, costs_source, graph_source, network_source, own_network_name
-from orchestration.trial import FrozenDict, ProblemSpec
+from orchestration.specs.sources import (
+    GRAPH_KINDS,
+    LINEAR,
+    NETWORK_KINDS,
+    WHOLE,
+    costs_source,
+    graph_source,
+    network_source,
+    own_network_name,
+)
+from orchestration.specs.trial import FrozenDict, ProblemSpec
 
 _KEYS = ("graphs", "networks", "groups", "costs", "objective")
 _ON_KEYS = ("graphs", "networks", "costs", "objective", "sample")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from envs.errors import nearest
+from envs.problem.errors import nearest
 from orchestration.definition.view import View
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def read_report(section: View, stages: Sequence[Stage], methods: MethodTable) ->
 
 def _read_table(entry: View) -> bool:
     """Whether it is a mapping; records unknown keys and shapes and values of the wrong kind."""
-    from orchestration.report.study import KEYS, SHAPES
+    from orchestration.report.paper.study import KEYS, SHAPES
 
     if not entry.mapping(KEYS, "a table of the report", required=("shape",)):
         return False

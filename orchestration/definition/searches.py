@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from envs.errors import InputError, nearest
+from envs.problem.errors import InputError, nearest
 from orchestration.definition.methods import MethodRow, override
 from orchestration.definition.view import View, with_cure
-from orchestration.trial import FrozenDict, Trial, content_hash
+from orchestration.specs.trial import FrozenDict, Trial, content_hash
 
 SAMPLERS = {
     "tpe": "TPESampler",

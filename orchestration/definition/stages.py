@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from envs.errors import nearest
+from envs.problem.errors import nearest
 from orchestration.definition.execution import EXECUTION_KEYS, Execution, read_execution
 from orchestration.definition.issues import Issues, Mark
 from orchestration.definition.methods import MethodRow, MethodTable, checked
 from orchestration.definition.problems import ProblemTable
 from orchestration.definition.searches import SearchSettings, read_search
 from orchestration.definition.view import View, with_cure
-from orchestration.evaluators import OPTIONS, build_evaluator, remembered
-from orchestration.trial import KINDS, EvaluatorSpec, FrozenDict, ProblemSpec, TrialKind
+from orchestration.rewards.evaluators import OPTIONS, build_evaluator, remembered
+from orchestration.specs.trial import KINDS, EvaluatorSpec, FrozenDict, ProblemSpec, TrialKind
 
 HELD_OUT = "held-out"
 _PER = ("problem", "network", "graph", "all")

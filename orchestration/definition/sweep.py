@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from envs.errors import InputError, nearest
-from methods.common import registry
+from envs.problem.errors import InputError, nearest
+from methods.contract import registry
 from orchestration.definition.execution import EXECUTION_KEYS, Execution
 from orchestration.definition.expansion import Expander, Expansion, equal_trials
 from orchestration.definition.issues import Issues, Mark, SweepErrors
@@ -21,8 +21,8 @@ from orchestration.definition.searches import SearchSpec
 from orchestration.definition.source import Node, Source, read_source, write_yaml
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
 from orchestration.definition.view import View, with_cure
-from orchestration.problems import must_be_traced
-from orchestration.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
+from orchestration.specs.sources import must_be_traced
+from orchestration.specs.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
 
 _STAGE_KEYS = ("on", "per")
 """Keys that a sweep without ``stages`` may give at its top."""

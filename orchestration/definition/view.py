@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from envs.errors import InputError, nearest
+from envs.problem.errors import InputError, nearest
 from orchestration.definition.issues import Issues, Mark
 from orchestration.definition.source import Node
 

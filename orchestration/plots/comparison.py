@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orchestration.analysis.comparison import Comparison
+from orchestration.analysis.statistics import LEVEL, profile_band
+from orchestration.analysis.table import plural
 from orchestration.plots.style import INK, SOFT, inches, method_styles, new_figure, quiet, save, spread
-from orchestration.report.comparison import Comparison
-from orchestration.report.formats import plural
-from orchestration.statistics import LEVEL, profile_band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orchestration.analysis.comparison import Comparison, Row
+from orchestration.analysis.runs import ProblemInfo, Run
+from orchestration.analysis.statistics import LEVEL, curve_band, iqm_curve, on_grid
 from orchestration.plots.comparison import LOG_BEYOND, score_axis, styles
 from orchestration.plots.style import INK, SOFT, inches, new_figure, quiet, save, spread
-from orchestration.report.comparison import Comparison, Row
-from orchestration.report.runs import ProblemInfo, Run
-from orchestration.statistics import LEVEL, curve_band, iqm_curve, on_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

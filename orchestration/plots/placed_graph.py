@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from envs.graph import ComputationGraph
-from envs.problem import Problem
+from envs.problem.graph import ComputationGraph
+from envs.problem.problem import Problem
 from orchestration.plots.style import INK, SOFT, device_colours, new_figure, save
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestration.plots.schedule import Schedule
+from orchestration.analysis.schedule import Schedule
 
 TRACE_TRANSFERS_UP_TO = 20_000
 """A trace with more transfers than this leaves them out: viewers draw each as an arrow."""

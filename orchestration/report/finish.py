@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from envs.errors import InputError
-from orchestration.evaluators import SIMULATORS, build_evaluator
-from orchestration.frozen import FrozenDict
+from envs.problem.errors import InputError
+from orchestration.analysis.comparison import Comparison, compare
+from orchestration.analysis.load import SweepRecord, load_sweep_record, remember, report_section
+from orchestration.analysis.runs import ProblemInfo, Run
+from orchestration.analysis.table import Table, delimited, dress
 from orchestration.report import tables
-from orchestration.report.comparison import Comparison, compare
-from orchestration.report.formats import Table, delimited, dress
-from orchestration.report.load import SweepRecord, load_sweep_record, remember, report_section
-from orchestration.report.runs import ProblemInfo, Run
-from orchestration.trial import EvaluatorSpec
+from orchestration.rewards.evaluators import SIMULATORS, build_evaluator
+from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.trial import EvaluatorSpec
 
 if TYPE_CHECKING:
-    from envs.problem import Problem
-    from orchestration.plots.schedule import Schedule
+    from envs.problem.problem import Problem
+    from orchestration.analysis.schedule import Schedule
 
 STUDY = {"study.md": "markdown", "study.csv": "csv", "study.tex": "latex", "study.json": "json"}
 """Files of the tables that the definition asks for, and their formats."""
@@ -57,7 +57,7 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     problem: JSON to replay, timeline (of a real run, where one was traced) as HTML and Chrome trace, picture of the graph.
 
     Args:
-        trials: content hashes of the trials that count; None as in `orchestration.report.load.load_sweep_record`.
+        trials: content hashes of the trials that count; None as in `orchestration.analysis.load.load_sweep_record`.
 
     Raises:
         InputError: if no trial has ended there.
@@ -80,7 +80,7 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
 
 def _study(record: SweepRecord, section: Mapping[str, Any], notes: list[str]) -> list[Table]:
     """The tables of the definition; ``notes`` takes why one is missing."""
-    from orchestration.report.study import study_tables
+    from orchestration.report.paper.study import study_tables
 
     return study_tables(record, section, notes)
 
@@ -131,7 +131,7 @@ def best_run(record: SweepRecord, info: ProblemInfo) -> Run:
 
 def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool) -> tuple[list[Path], list[str]]:
     """Files of a problem's best placement, and what went wrong with them."""
-    from envs.formats import dump_problem, save
+    from envs.sources.files import dump_problem, save
     from orchestration.plots import placed_graph, timeline
 
     run = best_run(record, info)
@@ -157,7 +157,7 @@ def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool) -> tuple[lis
 
 def _plan(record: SweepRecord, run: Run, problem: Problem, placement: np.ndarray) -> tuple[Schedule, str]:
     """When a placement's operations ran, and where that comes from: a real run, or a simulation like the one that scored it."""
-    from orchestration.plots import schedule
+    from orchestration.analysis import schedule
 
     trial, result = record.ended[run.trial]
     found = next(p for p in result.problems if p.problem_hash == problem.content_hash)

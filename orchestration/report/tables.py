@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from orchestration.report import formats
-from orchestration.report.comparison import Cell, Comparison, Standing
-from orchestration.report.formats import Table, plural
-from orchestration.report.runs import ProblemInfo, Run
-from orchestration.statistics import LEVEL, REPLICATES, Interval
+from orchestration.analysis import table as formats
+from orchestration.analysis.comparison import Cell, Comparison, Standing
+from orchestration.analysis.runs import ProblemInfo, Run
+from orchestration.analysis.statistics import LEVEL, REPLICATES, Interval
+from orchestration.analysis.table import Table, plural
 
 NONE = "–"
 COLUMNS_UP_TO = 40

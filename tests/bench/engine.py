@@ -6,12 +6,12 @@ import time
 
 import numpy as np
 
-from envs.engine.overhead import measure as engine_overhead
 from envs.graphs.sharded import sharded
+from envs.hosts.engine.overhead import measure as engine_overhead
 from envs.networks.named import named_network
-from envs.problem import Problem
-from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
-from methods.common.registry import build
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
+from methods.contract.registry import build
 from tests.bench.figure import Figure, at_most
 
 EPISODES = 48

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from methods.common.schedule import heft
+from methods.placing.list_scheduling import heft
 from tests.bench.figure import Figure, at_most, side_by_side
 from tests.bench.simulator import problem
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from envs.costs import RooflineCosts
 from envs.graphs.capture import capture
 from envs.graphs.synthetic import TaskGraphParameters, generate_graph
 from envs.networks.named import named_network
 from envs.networks.synthetic import NetworkParameters, generate_network
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
-from methods.common.registry import build
+from envs.problem.cost_model import RooflineCosts
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
+from methods.contract.registry import build
 from tests.bench.figure import Figure, at_most
 
 REFERENCE = {(25, 20): (61.0, 55.0), (99, 10): (122.0, 116.0)}

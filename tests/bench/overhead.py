@@ -10,13 +10,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestration.cluster import RayBackend
 from orchestration.definition.sweep import load_sweep
-from orchestration.driver import _run_all
-from orchestration.ledger import Ledger
-from orchestration.progress import Display
-from orchestration.tracking import TrackingSpec, default_uri
-from orchestration.work import Work
+from orchestration.driver.agenda import Work
+from orchestration.driver.backends import RayBackend
+from orchestration.driver.progress import Display
+from orchestration.driver.run_sweep import _run_all
+from orchestration.folder.ledger import Ledger
+from orchestration.tracking.tracker import TrackingSpec, default_uri
 from tests.bench.figure import Figure, at_most
 
 TRIALS, FEWER, WARM_UP = 10_000, 2_000, 200

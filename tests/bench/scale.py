@@ -10,12 +10,12 @@ from tests.bench.figure import Figure, at_most
 
 def measure() -> list[Figure]:
     """Wall times on all cores; memory is the peak of a process that also traced the graph if it was not cached."""
-    from envs.costs import RooflineCosts
     from envs.graphs.capture import capture
     from envs.networks.named import named_network
-    from envs.problem import Problem
-    from envs.simulators.evaluator import Simulator
-    from methods.common.registry import build
+    from envs.problem.cost_model import RooflineCosts
+    from envs.problem.problem import Problem
+    from envs.simulators.fifo.evaluator import Simulator
+    from methods.contract.registry import build
 
     graph = capture("gnmt-8", training=True, host_inputs=True, optimizer="sgd", length=80)
     problem = Problem(graph, named_network("p100-host-8"), RooflineCosts())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.simulators.evaluator import Simulator
+from envs.simulators.fifo.evaluator import Simulator
 from tests.bench.figure import Figure, at_least, side_by_side
 from tests.bench.simulator import problem
 
@@ -15,9 +15,9 @@ def measure() -> list[Figure]:
     """Requests of fresh placements, so that no cache answers; all are sent before the first answer is read."""
     import ray
 
-    from orchestration.cluster import start_ray
-    from orchestration.hosts import Request, ServiceClient, start_service
-    from orchestration.trial import EvaluatorSpec
+    from orchestration.driver.backends import start_ray
+    from orchestration.rewards.ray_service import Request, ServiceClient, start_service
+    from orchestration.specs.trial import EvaluatorSpec
 
     p, rng = problem(TASKS), np.random.default_rng(0)
     start_ray(None, POOL)

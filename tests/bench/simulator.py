@@ -6,8 +6,8 @@ import numpy as np
 
 from envs.graphs.synthetic import TaskGraphParameters, generate_graph
 from envs.networks.synthetic import NetworkParameters, generate_network
-from envs.problem import Problem
-from envs.simulators.evaluator import ReferenceSimulator, Simulator
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import ReferenceSimulator, Simulator
 from tests.bench.figure import Figure, at_least, at_most, side_by_side
 
 SIZES = (40, 100, 500, 5_000, 50_000)

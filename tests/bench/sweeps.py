@@ -28,7 +28,7 @@ def measure() -> list[Figure]:
     """Both with Ray already running on 2 CPUs and a fresh SQLite store each; ours includes leaderboard and plots."""
     import ray
 
-    from orchestration.cluster import start_ray
+    from orchestration.driver.backends import start_ray
 
     start_ray(None, 2)
     try:
@@ -49,7 +49,7 @@ def _ours(folder: Path) -> None:
     from rich.console import Console
 
     from orchestration.definition.sweep import load_sweep
-    from orchestration.driver import run_sweep
+    from orchestration.driver.run_sweep import run_sweep
 
     folder.mkdir(parents=True)
     (folder / "no-op.yaml").write_text(SWEEP)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from envs.costs import LinearCosts
-from envs.graph import ComputationGraph
-from envs.network import DeviceNetwork
-from envs.problem import Problem
+from envs.problem.cost_model import LinearCosts
+from envs.problem.graph import ComputationGraph
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
 
 HARDWARE = ("", "", "fpga", "camera")
 

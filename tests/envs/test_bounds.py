@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.bounds import (
+from envs.costs.table import TableCosts
+from envs.graphs.synthetic import TaskGraphParameters, generate_graph
+from envs.networks.synthetic import NetworkParameters, generate_network
+from envs.problem.graph import ComputationGraph
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.bounds import (
     critical_path_bound,
     lower_bound,
     makespan_bound,
@@ -15,13 +21,7 @@ from envs.bounds import (
     slr_denominator,
     total_work_bound,
 )
-from envs.costs_table import TableCosts
-from envs.graph import ComputationGraph
-from envs.graphs.synthetic import TaskGraphParameters, generate_graph
-from envs.network import DeviceNetwork
-from envs.networks.synthetic import NetworkParameters, generate_network
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
+from envs.simulators.fifo.evaluator import Simulator
 from tests.envs.strategies import problems, random_placements
 from tests.envs.test_simulators import PUBLISHED, published_problem
 

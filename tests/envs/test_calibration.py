@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from envs.engine.agreement import shared_processors
-from envs.engine.calibration import calibrated
-from envs.errors import InputError
 from envs.graphs.sharded import sharded
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
-from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
+from envs.hosts.engine.calibration import calibrated
+from envs.problem.errors import InputError
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
+from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
+from orchestration.commands.agreement import shared_processors
 
 
 class Elsewhere:

@@ -6,11 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-from envs.errors import InputError
 from envs.graphs import capture as front
 from envs.graphs import openvino_capture, store, torch_capture
 from envs.graphs.capture import capture, model_names
-from envs.graphs.flops import bytes_moved, folded, free, operation_flops
+from envs.problem.errors import InputError
+from envs.problem.op_arithmetic import bytes_moved, folded, free, operation_flops
 
 pytestmark = pytest.mark.xdist_group("capture")  # one worker captures the models for all
 
@@ -287,7 +287,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
 
 
 def test_import_is_light():
-    code = "import sys, json, envs.graphs.capture, envs.costs, envs.networks.named; print(json.dumps(list(sys.modules)))"
+    code = "import sys, json, envs.graphs.capture, envs.problem.cost_model, envs.networks.named; print(json.dumps(list(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert not {"torch", "openvino", "transformers", "onnx"} & set(loaded)
 

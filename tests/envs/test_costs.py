@@ -5,15 +5,15 @@ import pickle
 import numpy as np
 import pytest
 
-from envs import profiling
-from envs.costs import EFFICIENCY, CostModel, LinearCosts, ProfiledCosts, RooflineCosts, make_costs
-from envs.costs_device_profiles import DeviceProfiles
-from envs.errors import InputError
-from envs.graph import ComputationGraph
-from envs.network import DeviceNetwork
+from envs.costs.device_profiles import DeviceProfiles
+from envs.hosts.openvino import profiling
+from envs.hosts.openvino.profiling import OperationTimes, graph_signature, profile_model
 from envs.networks.named import named_network
-from envs.problem import Problem
-from envs.profiling import OperationTimes, graph_signature, profile_model
+from envs.problem.cost_model import EFFICIENCY, CostModel, LinearCosts, ProfiledCosts, RooflineCosts, make_costs
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
 
 
 def tiny(**changes):

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
 from envs.graphs.enas import EnasParameters, cell_design, generate_enas
 from envs.graphs.grouping import group_operators
 from envs.networks.changing import ChangingParameters, changing_network
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
 
 
 def diamond() -> ComputationGraph:

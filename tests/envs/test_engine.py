@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from envs.engine.child import _Child
-from envs.engine.devices import parse_devices
-from envs.engine.executor import Executor
-from envs.engine.host import Engine
-from envs.engine.measuring import Measuring
-from envs.engine.program import Program
-from envs.errors import InputError
-from envs.graph import ComputationGraph
 from envs.graphs.sharded import GRAPHS, sharded
-from envs.measurement import Outcome
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
-from envs.work_conserving import STRATEGIES, Discipline, longest_to_exit
+from envs.hosts.engine.child import _Child
+from envs.hosts.engine.devices import parse_devices
+from envs.hosts.engine.executor import Executor
+from envs.hosts.engine.host import Engine
+from envs.hosts.engine.program import Program
+from envs.hosts.measuring import Measuring
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.measurement import Outcome
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.discipline import STRATEGIES, Discipline, longest_to_exit
+from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
 
 TINY = {
     "chainmm": {"size": 16},

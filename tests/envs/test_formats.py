@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.costs_table import TableCosts
-from envs.errors import InputError
-from envs.formats import (
+from envs.costs.table import TableCosts
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.sources.files import (
     dump_graph,
     dump_network,
     dump_problem,
@@ -20,9 +23,6 @@ from envs.formats import (
     read_problem,
     save,
 )
-from envs.graph import ComputationGraph
-from envs.network import DeviceNetwork
-from envs.problem import Problem
 from tests.envs.strategies import placements, problems
 
 ROOT = Path(__file__).parents[2]

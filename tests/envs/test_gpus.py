@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import yaml
 
-from envs.costs import make_costs
-from envs.costs_calibrated import CalibratedCosts
-from envs.errors import InputError
+from envs.costs.calibrated import CalibratedCosts
 from envs.graphs.capture import capture
 from envs.graphs.sharded import sharded
 from envs.networks.gpus import ONE_DEVICE
 from envs.networks.named import named_network
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
-from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
-from methods.common.baselines import layers_over_devices
+from envs.problem.cost_model import make_costs
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
+from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
+from methods.placing.one_go import layers_over_devices
 
 
 @pytest.mark.parametrize("kind", ONE_DEVICE)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.errors import InputError, nearest
-from envs.graph import ComputationGraph, digest
+from envs.problem.errors import InputError, nearest
+from envs.problem.graph import ComputationGraph, digest
 from tests.envs.strategies import graphs
 
 

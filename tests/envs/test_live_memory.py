@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.formats import dump_problem, load_problem, save
-from envs.graph import ComputationGraph
-from envs.measurement import Outcome
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.evaluator import ReferenceSimulator, Simulator
-from envs.simulators.kernel import kernel_arrays
+from envs.problem.graph import ComputationGraph
+from envs.problem.measurement import Outcome
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import ReferenceSimulator, Simulator
+from envs.simulators.fifo.kernel import kernel_arrays
 from envs.simulators.live_memory import holds_too_much
 from envs.simulators.noise import noise_key, row_key
+from envs.sources.files import dump_problem, load_problem, save
 from tests.envs.strategies import placements as some_placements
 from tests.envs.strategies import problems
 

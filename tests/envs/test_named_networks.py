@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from envs.network import DeviceNetwork
 from envs.networks.named import named_network, names
+from envs.problem.errors import InputError
+from envs.problem.network import DeviceNetwork
 
 
 @pytest.mark.parametrize("name", names())

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from envs.errors import InputError
-from envs.network import DeviceNetwork
+from envs.problem.errors import InputError
+from envs.problem.network import DeviceNetwork
 from tests.envs.strategies import networks
 
 

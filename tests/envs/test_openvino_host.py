@@ -9,17 +9,17 @@ import time
 import numpy as np
 import pytest
 
-from envs.engine.measuring import Measuring
-from envs.errors import InputError
 from envs.graphs.capture import capture
 from envs.graphs.openvino_capture import import_openvino
-from envs.measurement import Evaluator, Outcome
-from envs.network import DeviceNetwork
-from envs.openvino_host.devices import parse_devices
-from envs.openvino_host.execution import segments_of
-from envs.openvino_host.host import OpenVinoHost
-from envs.openvino_host.model import agreement
-from envs.problem import Problem
+from envs.hosts.measuring import Measuring
+from envs.hosts.openvino.devices import parse_devices
+from envs.hosts.openvino.execution import segments_of
+from envs.hosts.openvino.host import OpenVinoHost
+from envs.hosts.openvino.model import agreement
+from envs.problem.errors import InputError
+from envs.problem.measurement import Evaluator, Outcome
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
 
 TWO = {"a": {"plugin": "CPU", "threads": 1, "precision": "f32"}, "b": {"plugin": "CPU", "threads": 2, "precision": "f32"}}
 UNLIMITED = {"a": {"plugin": "CPU", "precision": "f32"}, "b": {"plugin": "CPU", "precision": "f32", "pin": False}}
@@ -199,8 +199,8 @@ def test_limits_and_checks_are_part_of_the_protocol(model):
 
 
 def test_what_a_plugin_does_not_support_is_invalid_by_name(model, monkeypatch):
-    from envs.openvino_host import child
-    from envs.openvino_host.devices import parse_devices
+    from envs.hosts.openvino import child
+    from envs.hosts.openvino.devices import parse_devices
 
     problem = problem_of(model)
     host = host_of(model)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.costs_table import TableCosts
-from envs.errors import InputError
-from envs.graph import ComputationGraph
-from envs.network import DeviceNetwork
-from envs.problem import Problem
+from envs.costs.table import TableCosts
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
 from tests.envs.strategies import placements, problems
 
 NETWORK = DeviceNetwork(("x", "y"), [1.0, 2.0], 4.0, 1.0, supports=(frozenset({"fpga"}), frozenset()))

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.relocation import Relocating, placement_in_force, relocation_seconds
-from envs.simulators.evaluator import Simulator
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
+from envs.simulators.relocation import Relocating, placement_in_force, relocation_seconds
 
 
 def problem(objective="makespan"):

@@ -5,11 +5,11 @@ import importlib.util
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from envs.graphs.sensor_fusion import FusionParameters, fusion_problem
 from envs.graphs.traffic import RECORDED, load_trace, record
-from envs.simulators.evaluator import Simulator
-from methods.common.schedule import heft
+from envs.problem.errors import InputError
+from envs.simulators.fifo.evaluator import Simulator
+from envs.sources.sensor_fusion import FusionParameters, fusion_problem
+from methods.placing.list_scheduling import heft
 
 
 def test_the_recorded_trace_is_what_the_paper_describes():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from envs.errors import InputError
 from envs.graphs.sharded import GRAPHS, shard_ops, sharded
+from envs.problem.errors import InputError
 
 # Appendix C of the DOPPLER paper; section 5.3 for the graph of 261 steps.
 PAPER_NODES = {"chainmm": 112, "ffnn": 192, "llama-block": 215, "llama-layer": 261}

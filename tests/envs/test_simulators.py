@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
-from envs.measurement import Outcome, concatenate
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.evaluator import ReferenceSimulator, Simulator
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.measurement import Outcome, concatenate
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import ReferenceSimulator, Simulator
 from tests.envs.strategies import placements as some_placements
 from tests.envs.strategies import problems
 

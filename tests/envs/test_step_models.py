@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from envs.errors import InputError
 from envs.graphs import step_models
 from envs.graphs.capture import capture, model_names, resolve_options
 from envs.graphs.grouping import _join_neighbours, merge_operators
+from envs.problem.errors import InputError
 
 SMALL = {
     "rnnlm": {"batch": 2, "length": 3, "hidden": 8, "vocabulary": 20},

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.errors import InputError
 from envs.graphs.synthetic import TaskGraphParameters, generate_graph
 from envs.networks.synthetic import NetworkParameters, generate_network
-from envs.problem import Problem
-from envs.randomness import parameter_grid
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from envs.problem.randomness import parameter_grid
 
 
 @given(

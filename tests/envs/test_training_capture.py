@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from envs.errors import InputError
 from envs.graphs.training_capture import TensorSpec, capture_step
+from envs.problem.errors import InputError
 
 
 class Small(nn.Module):

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
 from envs.graphs.sharded import sharded
-from envs.measurement import Outcome
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.work_conserving_evaluator import ReferenceWorkConservingSimulator, WorkConservingSimulator
-from envs.work_conserving import SHARING, STRATEGIES, Discipline
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.measurement import Outcome
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.discipline import SHARING, STRATEGIES, Discipline
+from envs.simulators.work_conserving.evaluator import ReferenceWorkConservingSimulator, WorkConservingSimulator
 from tests.envs.strategies import placements as some_placements
 from tests.envs.strategies import problems
 

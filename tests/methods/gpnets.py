@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.problem import Problem
-from methods.common.gpnet import GpNets
+from envs.problem.problem import Problem
+from methods.nets.gpnet import GpNets
 from tests.methods.problems import random_graph, random_network
 
 Ends = tuple[tuple[int, int], tuple[int, int]]

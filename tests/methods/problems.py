@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.graph import ComputationGraph, digest
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
+from envs.problem.graph import ComputationGraph, digest
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
 
 
 @dataclass(frozen=True)

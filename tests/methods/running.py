@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
-from methods.common.contract import Method
-from methods.common.registry import build, method_class
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
+from methods.contract.method import Method
+from methods.contract.registry import build, method_class
 
 
 @dataclass

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from methods.common.baselines import throughput_shares
-from methods.common.constraints import fit_memory, fits, random_placements
-from methods.common.schedule import earliest_finish_device, followers
+from envs.problem.errors import InputError
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from methods.placing.constraints import fit_memory, fits, random_placements
+from methods.placing.list_scheduling import earliest_finish_device, followers
+from methods.placing.one_go import throughput_shares
 from tests.methods.problems import chains, constrained_toy, make_graph, random_problem
 from tests.methods.running import go, make
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from methods.common.registry import build, configure, method_class, names
-from orchestration.checkpoint import load_state, save_state
+from envs.problem.errors import InputError
+from methods.contract.registry import build, configure, method_class, names
+from orchestration.specs.state_files import load_state, save_state
 from tests.methods.problems import brute_force, constrained_toy, random_problem, toy
 from tests.methods.running import go, make
 

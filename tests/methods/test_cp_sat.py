@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.errors import InputError
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
-from methods.common.placement_model import ancestors, longest_execution
-from methods.common.registry import configure
+from envs.problem.errors import InputError
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
+from methods.contract.registry import configure
+from methods.heuristics.cp_sat.model import ancestors, longest_execution
 from tests.envs.strategies import problems
 from tests.methods.problems import brute_force, chains, constrained_toy, make_graph, random_problem, topcuoglu, toy
 from tests.methods.running import go, make

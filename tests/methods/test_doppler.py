@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
 from envs.graphs.sharded import sharded
-from envs.measurement import Outcome
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
-from methods.common.doppler_episode import BY_RULE, LEARNED, new_record, new_state, play
-from methods.common.doppler_features import instance
-from methods.common.doppler_network import _Choice
-from methods.common.registry import build
-from methods.doppler import _devices
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.measurement import Outcome
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
+from methods.contract.registry import build
+from methods.doppler.doppler import _devices
+from methods.doppler.episode import BY_RULE, LEARNED, new_record, new_state, play
+from methods.doppler.features import instance
+from methods.doppler.network import _Choice
 from tests.methods.running import go
 
 

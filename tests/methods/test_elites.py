@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from envs.simulators.evaluator import Simulator
-from methods.common.coarsening import coarsen
-from methods.common.decisions import decide
-from methods.common.elites import Elites
-from methods.common.op_features import OpFeatureConfig, op_graph
-from methods.common.regions import Regions
-from methods.common.registry import build
-from methods.common.starts import good_starts
-from orchestration.checkpoint import load_state, save_state
+from envs.problem.errors import InputError
+from envs.simulators.fifo.evaluator import Simulator
+from methods.contract.registry import build
+from methods.learning.elites import Elites
+from methods.nets.decisions import decide
+from methods.nets.op_features import OpFeatureConfig, op_graph
+from methods.placing.coarsening import coarsen
+from methods.placing.regions import Regions
+from methods.placing.starts import good_starts
+from orchestration.specs.state_files import load_state, save_state
 from tests.methods.problems import brute_force, constrained_toy, random_problem, toy
 from tests.methods.running import go, make
 

@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 
-from envs.graph import ComputationGraph
 from envs.graphs.sharded import shard_ops, sharded
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from methods.common.meta_ops import _assign, enumerate_meta_ops
+from envs.problem.graph import ComputationGraph
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from methods.placing.meta_ops import _assign, enumerate_meta_ops
 
 
 def test_assignment_equals_trying_all_permutations():

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from envs.simulators.evaluator import Simulator
-from methods.common.graph_encoders import GraphSage
-from methods.common.op_features import OpFeatureConfig, adjacent, op_graph, padded, type_codes
-from methods.common.registry import build
-from methods.common.transformer_xl import Layer, TransformerXL, condition
+from envs.problem.errors import InputError
+from envs.simulators.fifo.evaluator import Simulator
+from methods.contract.registry import build
+from methods.nets.graph_encoders import GraphSage
+from methods.nets.op_features import OpFeatureConfig, adjacent, op_graph, padded, type_codes
+from methods.nets.transformer_xl import Layer, TransformerXL, condition
 from tests.methods.problems import brute_force, constrained_toy, random_problem, toy
 from tests.methods.running import go, make
 

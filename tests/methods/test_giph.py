@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from envs.problem import Problem
-from envs.relocation import placement_in_force, relocation_seconds
-from envs.simulators.evaluator import Simulator
-from methods.common.episodes import Steps
-from methods.common.gpnet import GpNets, make_layout
-from methods.common.node_features import node_features, out_edge_means
-from methods.common.registry import build
-from methods.common.reinforce import LearningConfig, advantages, step_weights
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
+from envs.simulators.relocation import placement_in_force, relocation_seconds
+from methods.contract.registry import build
+from methods.learning.reinforce import LearningConfig, advantages, step_weights
+from methods.learning.stepwise import Steps
+from methods.nets.gpnet import GpNets, make_layout
+from methods.nets.gpnet_features import node_features, out_edge_means
 from tests.methods.gpnets import constrained, labelled_edges, random_placement
 from tests.methods.problems import constrained_toy, random_problem, toy
 from tests.methods.running import go
@@ -163,7 +163,7 @@ def test_every_variant_learns_from_the_states_it_acted_in(variant):
 def test_parts_of_an_update_add_up(monkeypatch):
     methods = []
     for room in (100_000, 40):
-        monkeypatch.setattr("methods.common.episodes.OPTIONS_AT_ONCE", room)
+        monkeypatch.setattr("methods.learning.stepwise.OPTIONS_AT_ONCE", room)
         methods.append(build("giph", {"batch": 2}, [toy(), constrained(6, 3, 1)], 3))
         go(methods[-1], 2 * 19)
     assert methods[0].learner.updates == 1

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from methods.common.gpnet import GpNets, make_layout
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from methods.nets.gpnet import GpNets, make_layout
 from tests.methods.gpnets import brute_force_edges, constrained, labelled_edges, random_placement
 from tests.methods.problems import make_graph
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from methods.common.coarsening import coarsen
-from methods.common.registry import build, configure
+from envs.problem.errors import InputError
+from methods.contract.registry import build, configure
+from methods.placing.coarsening import coarsen
 from methods.rnn_placer import giph_features
 from tests.methods.problems import brute_force, constrained_toy, random_problem, toy
 from tests.methods.running import go, make

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
-from methods.common.constraints import fits
-from methods.common.schedule import (
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
+from methods.placing.constraints import fits
+from methods.placing.list_scheduling import (
     cpop,
     critical_chain,
     downward_ranks,

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
-from methods.common.coarsening import CoarseGraph, coarsen
-from methods.common.graph_features import FeatureConfig, fractal_dimension, node_features, positional_encoding
-from methods.common.graph_parsing import dominant, normalized_adjacency, parse, pool, undirected
-from methods.common.hsdag_policy import Level, Step, log_probabilities, majority, side_by_side
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
+from methods.hsdag.policy import Level, Step, log_probabilities, majority, side_by_side
+from methods.nets.node_features import FeatureConfig, fractal_dimension, node_features, positional_encoding
+from methods.placing.coarsening import CoarseGraph, coarsen
+from methods.placing.graph_parsing import dominant, normalized_adjacency, parse, pool, undirected
 from tests.methods.problems import constrained_toy, make_graph, random_network, random_problem
 from tests.methods.running import go, make
 

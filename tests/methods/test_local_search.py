@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from methods.common.moves import OPERATORS, propose_move, unit_graph
-from methods.common.registry import configure
-from methods.common.starts import good_starts
+from envs.problem.errors import InputError
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from methods.contract.registry import configure
+from methods.placing.moves import OPERATORS, propose_move, unit_graph
+from methods.placing.starts import good_starts
 from tests.methods.problems import brute_force, chains, constrained_toy, make_graph, random_problem, toy
 from tests.methods.running import go, make
 

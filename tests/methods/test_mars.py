@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from methods.common.graph_encoders import Gcn, Infomax, infomax_loss
-from methods.common.op_features import OpFeatureConfig, op_graph
-from methods.common.registry import build, configure
-from methods.common.seq2seq import Seq2Seq
+from envs.problem.errors import InputError
+from methods.contract.registry import build, configure
 from methods.mars import MarsFeatureConfig
+from methods.nets.graph_encoders import Gcn, Infomax, infomax_loss
+from methods.nets.op_features import OpFeatureConfig, op_graph
+from methods.nets.seq2seq import Seq2Seq
 from tests.methods.problems import brute_force, random_problem, toy
 from tests.methods.running import go, make
 

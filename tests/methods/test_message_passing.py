@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from methods.common.gpnet import GpNets, make_layout
-from methods.common.message_passing import MessagePassing
+from methods.nets.gpnet import GpNets, make_layout
+from methods.nets.gpnet_messages import MessagePassing
 from tests.methods.gpnets import constrained, random_placement
 
 CASES = [(rounds, reverse, features) for rounds in (0, 3) for reverse in (False, True) for features in (True, False)]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from methods.common.gpnet import GpNets, make_layout
-from methods.common.registry import build
+from envs.problem.errors import InputError
+from methods.contract.registry import build
+from methods.nets.gpnet import GpNets, make_layout
 from methods.placeto import _Tasks
 from tests.methods.gpnets import constrained, random_placement
 from tests.methods.problems import random_problem, toy

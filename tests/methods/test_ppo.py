@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from envs.errors import InputError
-from envs.measurement import Outcome
-from envs.simulators.evaluator import Simulator
-from methods.common.config import make_config
-from methods.common.decisions import decide
-from methods.common.ppo import Baseline, PolicyGradientConfig, minibatches, root_rewards, surrogate_weights
-from methods.common.sampled_placements import SampledMethod, gumbel
+from envs.problem.errors import InputError
+from envs.problem.measurement import Outcome
+from envs.simulators.fifo.evaluator import Simulator
+from methods.contract.config import make_config
+from methods.learning.ppo import Baseline, PolicyGradientConfig, minibatches, root_rewards, surrogate_weights
+from methods.learning.whole_placements import SampledMethod, gumbel
+from methods.nets.decisions import decide
 from tests.methods.problems import brute_force, toy
 from tests.methods.running import go
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from envs.graph import ComputationGraph
 from envs.networks.named import named_network
-from envs.problem import Problem
+from envs.problem.graph import ComputationGraph
+from envs.problem.problem import Problem
 from tests.methods.running import make
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from envs.errors import InputError
-from methods.common.attentive_decoder import AttentiveDecoder
-from methods.common.seq2seq import Seq2Seq
+from envs.problem.errors import InputError
+from methods.nets.attentive_decoder import AttentiveDecoder
+from methods.nets.seq2seq import Seq2Seq
 
 ALL = torch.ones(1, 1, 3, dtype=torch.bool)
 

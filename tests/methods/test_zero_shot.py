@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from envs.network import DeviceNetwork
-from envs.simulators.evaluator import Simulator
-from methods.common.encoder_placers import KEPT, spread_logits
-from methods.common.op_features import OpFeatureConfig, op_graph
-from methods.common.registry import build
-from methods.common.twins import Twins, alike
-from orchestration.checkpoint import load_state, save_state
+from envs.problem.errors import InputError
+from envs.problem.network import DeviceNetwork
+from envs.simulators.fifo.evaluator import Simulator
+from methods.contract.registry import build
+from methods.learning.encoder_placers import KEPT, spread_logits
+from methods.nets.op_features import OpFeatureConfig, op_graph
+from methods.placing.twin_devices import Twins, alike
+from orchestration.specs.state_files import load_state, save_state
 from tests.methods.problems import random_problem, toy
 from tests.methods.running import go, make
 

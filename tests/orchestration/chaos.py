@@ -25,8 +25,8 @@ from typing import Any
 
 import psutil
 
-from orchestration.ledger import LEDGER, parse
-from orchestration.records import TrialResult
+from orchestration.folder.ledger import LEDGER, parse
+from orchestration.specs.results import TrialResult
 from tests.orchestration.ray_cluster import Nodes, ray_nodes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestration.records import CurvePoint, ProblemResult, ProposedBlock, TrialResult
+from orchestration.specs.results import CurvePoint, ProblemResult, ProposedBlock, TrialResult
 
 
 def problem(graph: str, objective: float | None, **changes: Any) -> ProblemResult:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from methods.common.registry import method_class
-from orchestration.trial import Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
+from methods.contract.registry import method_class
+from orchestration.specs.trial import Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
 
 
 def problem_spec(tasks: int = 20, seed: int = 0) -> ProblemSpec:
-    from orchestration.problems import graph_source, network_source
+    from orchestration.specs.sources import graph_source, network_source
 
     here = Path.cwd()
     graph = graph_source({"synthetic": {"tasks": tasks}, "seed": seed}, here, here)

@@ -9,7 +9,7 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from orchestration.driver import run_sweep
+from orchestration.driver.run_sweep import run_sweep
 from tests.orchestration.servers import MlflowServer, mlflow_server
 from tests.orchestration.sweeps_for_tests import small_sweep
 from tests.orchestration.test_driver import quiet

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from envs.errors import InputError
-from orchestration import capacity
-from orchestration.cluster import RayBackend
-from orchestration.frozen import FrozenDict
-from orchestration.progress import Display
+from envs.problem.errors import InputError
+from orchestration.driver import capacity
+from orchestration.driver.backends import RayBackend
+from orchestration.driver.progress import Display
+from orchestration.specs.canonical import FrozenDict
 from tests.orchestration.sweeps_for_tests import trial
 
 SMALL = {"CPU": 2.0, "memory": 1e9, "node:10.0.0.1": 1.0}

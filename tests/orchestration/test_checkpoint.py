@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from envs.errors import InputError
-from orchestration.checkpoint import load_state, safe_name, save_state
+from envs.problem.errors import InputError
+from orchestration.specs.state_files import load_state, safe_name, save_state
 
 
 def same(a, b):

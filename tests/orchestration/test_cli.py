@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.errors import InputError
+from envs.problem.errors import InputError
 from orchestration.cli import plan as plan_command
 from orchestration.cli.main import command_names, main, make_parser
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from envs.errors import InputError
+from envs.problem.errors import InputError
 from orchestration.definition.issues import SweepErrors
 from orchestration.definition.sweep import Sweep, load_sweep
-from orchestration.trial import Budget, Trial
+from orchestration.specs.trial import Budget, Trial
 
 pytestmark = pytest.mark.usefixtures("toy_methods")
 

@@ -10,11 +10,11 @@ import mlflow
 import pytest
 from rich.console import Console
 
-from envs.errors import InputError
-from orchestration.driver import run_sweep
-from orchestration.evaluators import InfrastructureError
-from orchestration.ledger import entries, results
-from orchestration.runner import run_trial
+from envs.problem.errors import InputError
+from orchestration.driver.run_sweep import run_sweep
+from orchestration.folder.ledger import entries, results
+from orchestration.rewards.evaluators import InfrastructureError
+from orchestration.trials.run_trial import run_trial
 from tests.orchestration.sweeps_for_tests import small_sweep
 
 
@@ -92,16 +92,16 @@ def test_stages_start_from_what_their_parent_learned(tmp_path, toy_methods, no_p
     done = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
     by_stage = {r.stage: r for r in results(done.folder)}
     assert [r.evaluations for r in by_stage.values()] == [100, 70, 1]
-    from orchestration.checkpoint import load_state
-    from orchestration.ledger import trial_folder
-    from orchestration.runner import POLICY
+    from orchestration.folder.ledger import trial_folder
+    from orchestration.specs.state_files import load_state
+    from orchestration.trials.run_trial import POLICY
 
     counts = {s: load_state(trial_folder(done.folder, r.trial) / POLICY)["updates"] for s, r in by_stage.items()}
     assert counts["pretrain"] == 2 and counts["finetune"] == 4
 
 
 def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(tmp_path, toy_methods, monkeypatch, no_plots):
-    from orchestration import worker
+    from orchestration.trials import worker
 
     def fails(trial, *args, **kwargs):
         if trial.kind == "pretrain":
@@ -128,7 +128,8 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(tmp_path, toy_metho
 
 
 def test_failures_of_infrastructure_are_tried_again(tmp_path, monkeypatch, no_plots):
-    from orchestration import work, worker
+    from orchestration.driver import agenda as work
+    from orchestration.trials import worker
 
     monkeypatch.setattr(work, "FIRST_PAUSE", 0.0)
     tries = {}

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from envs.problem import Problem
-from envs.simulators.evaluator import Simulator
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
 from orchestration.cli.main import main
-from orchestration.fidelity import Fidelity, compare, sample_placements
+from orchestration.commands.fidelity import Fidelity, compare, sample_placements
 from tests.methods.problems import constrained_toy, random_problem
 
 SWEEP = """

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from orchestration.checkpoint import load_state
+from orchestration.analysis.load import load_sweep_record, report_section
 from orchestration.definition.sweep import load_sweep
-from orchestration.driver import run_sweep
-from orchestration.evaluators import build_evaluator
-from orchestration.ledger import results, trial_folder
-from orchestration.report.load import load_sweep_record, report_section
-from orchestration.report.study import study_tables
-from orchestration.runner import POLICY, run_trial
+from orchestration.driver.run_sweep import run_sweep
+from orchestration.folder.ledger import results, trial_folder
+from orchestration.report.paper.study import study_tables
+from orchestration.rewards.evaluators import build_evaluator
+from orchestration.specs.state_files import load_state
+from orchestration.trials.run_trial import POLICY, run_trial
 
 SWEEPS = Path(__file__).parents[2] / "sweeps" / "giph"
 

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from envs.errors import InputError
-from envs.simulators.evaluator import Simulator
-from orchestration.ledger import LEDGER, Ledger, entries, line, trial_folder
-from orchestration.runner import POLICY, failed, run_trial
-from orchestration.store import STORE, MeasurementStore
+from envs.problem.errors import InputError
+from envs.simulators.fifo.evaluator import Simulator
+from orchestration.folder.ledger import LEDGER, Ledger, entries, line, trial_folder
+from orchestration.rewards.measurement_store import STORE, MeasurementStore
+from orchestration.trials.run_trial import POLICY, failed, run_trial
 from tests.orchestration.sweeps_for_tests import trial
 
 
@@ -94,8 +94,8 @@ def test_fresh_keeps_what_a_killed_service_measured(tmp_path, held):
 import os, signal
 from pathlib import Path
 import numpy as np
-from orchestration.cache import Rows
-from orchestration.store import STORE, MeasurementStore
+from orchestration.rewards.measurement_table import Rows
+from orchestration.rewards.measurement_store import STORE, MeasurementStore
 store = MeasurementStore(Path({str(tmp_path)!r}) / STORE)
 for i in range(50):
     store.write(("problem", "protocol", "key"), np.full((1, 9), i, np.int16), Rows(np.zeros(1, np.int8), np.ones(1), np.ones(1), "host"))
@@ -117,7 +117,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_only_failures_of_infrastructure_are_tried_again(tmp_path):
-    from orchestration.evaluators import InfrastructureError
+    from orchestration.rewards.evaluators import InfrastructureError
 
     a, b = trial("heft", 5), trial("heft", 6)
     with Ledger(tmp_path) as ledger:

@@ -6,12 +6,12 @@ import time
 
 import numpy as np
 
-from envs.simulators.evaluator import Simulator
-from orchestration import local_host
-from orchestration.local_host import LocalHost
-from orchestration.machine import MachineLock
-from orchestration.store import STORE, MeasurementStore
-from orchestration.trial import EvaluatorSpec
+from envs.simulators.fifo.evaluator import Simulator
+from orchestration.rewards import local_service as local_host
+from orchestration.rewards.local_service import LocalHost
+from orchestration.rewards.machine_lock import MachineLock
+from orchestration.rewards.measurement_store import STORE, MeasurementStore
+from orchestration.specs.trial import EvaluatorSpec
 from tests.orchestration.sweeps_for_tests import problem_spec
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 from rich.console import Console
 
-from orchestration.driver import run_sweep
-from orchestration.report.comparison import compare
-from orchestration.report.load import load_sweep_record
-from orchestration.report.runs import collect
+from orchestration.analysis.comparison import compare
+from orchestration.analysis.load import load_sweep_record
+from orchestration.analysis.runs import collect
+from orchestration.driver.run_sweep import run_sweep
 from orchestration.report.tables import measured
-from orchestration.store import STORE, MeasurementStore
+from orchestration.rewards.measurement_store import STORE, MeasurementStore
 from tests.envs.test_openvino_host import write_model
 from tests.orchestration.sweeps_for_tests import small_sweep
 

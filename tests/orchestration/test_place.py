@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs import formats
-from envs.errors import InputError
-from envs.graph import ComputationGraph
-from envs.network import DeviceNetwork
-from envs.problem import Problem
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.sources import files as formats
 from orchestration.cli.main import main
-from orchestration.method_list import describe
-from orchestration.place import place, problem_spec, summary, write
-from orchestration.simulate import simulate_file
+from orchestration.commands.methods import describe
+from orchestration.commands.place import place, problem_spec, summary, write
+from orchestration.commands.simulate import simulate_file
 
 
 def fork(memory: float = np.inf) -> Problem:
@@ -115,7 +115,7 @@ def test_commands_print_json_and_one_line_errors(own: Path, capsys: pytest.Captu
 
 
 def test_methods_are_listed_from_their_source() -> None:
-    from methods.common import registry
+    from methods.contract import registry
 
     found = {m.name: m for m in describe()}
     assert list(found) == registry.names()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from envs.errors import InputError
+from envs.problem.errors import InputError
+from orchestration.commands.plan import Rates, duration, make_plan, render
 from orchestration.definition.sweep import load_sweep
-from orchestration.ledger import Ledger, line
-from orchestration.plan import Rates, duration, make_plan, render
-from orchestration.records import TrialResult
-from orchestration.trial import EvaluatorSpec, FrozenDict
+from orchestration.folder.ledger import Ledger, line
+from orchestration.specs.results import TrialResult
+from orchestration.specs.trial import EvaluatorSpec, FrozenDict
 
 pytestmark = pytest.mark.usefixtures("toy_methods")
 

@@ -11,19 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from envs.graph import ComputationGraph
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
-from envs.work_conserving import Discipline
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.discipline import Discipline
+from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
+from orchestration.analysis.comparison import compare
+from orchestration.analysis.runs import collect
+from orchestration.analysis.schedule import Schedule, simulate
 from orchestration.plots import comparison as comparison_plots
 from orchestration.plots import placed_graph, timeline
 from orchestration.plots.curves import proposed, search_curves
-from orchestration.plots.schedule import Schedule, simulate
 from orchestration.plots.style import device_colours, method_styles, spread
-from orchestration.report.comparison import compare
-from orchestration.report.runs import collect
 from tests.orchestration.results import problem, small_study, trial
 
 

@@ -7,17 +7,17 @@ import re
 import numpy as np
 import pytest
 
-from envs.errors import InputError
 from envs.graphs.capture import capture
 from envs.graphs.sharded import sharded
-from envs.measurement import Outcome
-from envs.network import DeviceNetwork
-from envs.problem import Problem
-from envs.simulators.work_conserving_evaluator import WorkConservingSimulator
-from envs.work_conserving import Discipline
-from orchestration.evaluators import build_evaluator, in_worker
-from orchestration.ledger import results
-from orchestration.trial import EvaluatorSpec
+from envs.problem.errors import InputError
+from envs.problem.measurement import Outcome
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.discipline import Discipline
+from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
+from orchestration.folder.ledger import results
+from orchestration.rewards.evaluators import build_evaluator, in_worker
+from orchestration.specs.trial import EvaluatorSpec
 from tests.envs.test_openvino_host import write_model
 
 DEVICES = {"a": {"plugin": "CPU", "threads": 1}, "b": {"plugin": "CPU", "threads": 1, "refuses": ["Softmax"]}}

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from envs.errors import InputError
-from orchestration import remeasure
+from envs.problem.errors import InputError
+from orchestration.analysis.load import load_sweep_record
 from orchestration.cli.main import main
-from orchestration.driver import run_sweep
-from orchestration.evaluators import build_evaluator
-from orchestration.report.load import load_sweep_record
+from orchestration.commands import remeasure
+from orchestration.driver.run_sweep import run_sweep
+from orchestration.rewards.evaluators import build_evaluator
 from tests.orchestration.sweeps_for_tests import small_sweep
 
 NOISY = """

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.errors import InputError
+from envs.problem.errors import InputError
+from orchestration.analysis.comparison import compare
+from orchestration.analysis.load import remember, remembered, sweep_folder
+from orchestration.analysis.runs import collect
+from orchestration.analysis.table import FORMATS, Table, delimited, escape_latex, terminal
 from orchestration.report import tables
-from orchestration.report.comparison import compare
-from orchestration.report.formats import FORMATS, Table, delimited, escape_latex, terminal
-from orchestration.report.load import remember, remembered, sweep_folder
-from orchestration.report.runs import collect
 from tests.orchestration.results import problem, small_study, trial
 
 

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from envs.errors import InputError
-from envs.measurement import Outcome
-from envs.simulators.evaluator import Simulator
-from methods.common.contract import Method, Proposal
-from orchestration import runner
-from orchestration.evaluators import Cached, Failing, InfrastructureError, Noisy
-from orchestration.records import TrialResult, placement_array
-from orchestration.runner import CHECKPOINT, Progress, evaluation_seed, method_seed, run_trial
-from orchestration.trial import Budget
+from envs.problem.errors import InputError
+from envs.problem.measurement import Outcome
+from envs.simulators.fifo.evaluator import Simulator
+from methods.contract.method import Method, Proposal
+from orchestration.rewards.evaluators import Cached, Failing, InfrastructureError, Noisy
+from orchestration.specs.results import TrialResult, placement_array
+from orchestration.specs.trial import Budget
+from orchestration.trials import run_trial as runner
+from orchestration.trials.run_trial import CHECKPOINT, Progress, evaluation_seed, method_seed, run_trial
 from tests.orchestration.sweeps_for_tests import problem_spec, trial
 
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from orchestration.records import CurvePoint, ProposedBlock
-from orchestration.report.runtimes import evaluations, runtimes
-from orchestration.report.study import SHAPES
+from orchestration.report.paper.runtimes import evaluations, runtimes
+from orchestration.report.paper.study import SHAPES
+from orchestration.specs.results import CurvePoint, ProposedBlock
 
 
 def run(method, graph, seed, *improvements):

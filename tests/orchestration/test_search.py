@@ -8,17 +8,18 @@ import optuna
 import pytest
 from rich.console import Console
 
-from envs.errors import InputError
-from orchestration import runner, worker
-from orchestration import search as search_module
-from orchestration.driver import run_sweep
-from orchestration.evaluators import InfrastructureError
-from orchestration.ledger import JOURNAL, Ledger, entries, results
+from envs.problem.errors import InputError
+from orchestration.driver.agenda import Work
+from orchestration.driver.run_sweep import run_sweep
+from orchestration.folder.ledger import JOURNAL, Ledger, entries, results
 from orchestration.report import finish
-from orchestration.search import mean_until
-from orchestration.studies import Studies
-from orchestration.work import Work
-from orchestration.worker import execute
+from orchestration.rewards.evaluators import InfrastructureError
+from orchestration.search import search as search_module
+from orchestration.search.search import mean_until
+from orchestration.search.studies import Studies
+from orchestration.trials import run_trial as runner
+from orchestration.trials import worker
+from orchestration.trials.worker import execute
 from tests.orchestration.results import problem
 from tests.orchestration.servers import postgres
 from tests.orchestration.sweeps_for_tests import small_sweep
@@ -274,7 +275,7 @@ def test_a_configuration_that_fails_is_told_so_and_retried_only_on_demand(tmp_pa
 
 
 def test_a_search_whose_trial_cannot_be_run_ends_without_a_winner_and_goes_on_later(tmp_path, undisturbed, monkeypatch):
-    monkeypatch.setattr("orchestration.work.RETRIES", 0)
+    monkeypatch.setattr("orchestration.driver.agenda.RETRIES", 0)
     count = itertools.count()
 
     def gone(trial, *args, **kwargs):

@@ -10,8 +10,8 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from orchestration.ledger import LEDGER, parse, results
-from orchestration.run_contents import result_metrics
+from orchestration.folder.ledger import LEDGER, parse, results
+from orchestration.tracking.run_contents import result_metrics
 from tests.orchestration.servers import mlflow_server, postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

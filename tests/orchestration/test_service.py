@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.measurement import Outcome
-from envs.simulators.evaluator import Simulator
-from orchestration.answers import Answer, Ask, EvaluatorFault, ServiceError
-from orchestration.cache import MeasurementTable, Rows
-from orchestration.evaluators import InfrastructureError
-from orchestration.queues import FairQueue
-from orchestration.service import Gauge, RewardService
-from orchestration.store import MeasurementStore
+from envs.problem.measurement import Outcome
+from envs.simulators.fifo.evaluator import Simulator
+from orchestration.rewards.evaluators import InfrastructureError
+from orchestration.rewards.fair_queue import FairQueue
+from orchestration.rewards.measurement_store import MeasurementStore
+from orchestration.rewards.measurement_table import MeasurementTable, Rows
+from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError
+from orchestration.rewards.service import Gauge, RewardService
 
 V = 6
 
@@ -346,8 +346,8 @@ def test_a_full_table_forgets_but_stays_right():
 
 
 def test_on_ray_the_service_gives_what_the_simulator_gives(ray_session):
-    from orchestration.hosts import ServiceClient, start_service
-    from orchestration.trial import EvaluatorSpec
+    from orchestration.rewards.ray_service import ServiceClient, start_service
+    from orchestration.specs.trial import EvaluatorSpec
     from tests.orchestration.sweeps_for_tests import problem_spec
 
     service = start_service(2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestration.statistics import (
+from orchestration.analysis.statistics import (
     curve_band,
     gap,
     holm,

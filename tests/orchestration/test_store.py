@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.measurement import Outcome
-from orchestration.cache import Rows, join
-from orchestration.frozen import canonical
-from orchestration.hosts import SimulatorActor, StaleLease
-from orchestration.service import RewardService
-from orchestration.store import STORE, MeasurementStore
+from envs.problem.measurement import Outcome
+from orchestration.rewards.measurement_store import STORE, MeasurementStore
+from orchestration.rewards.measurement_table import Rows, join
+from orchestration.rewards.ray_service import SimulatorActor, StaleLease
+from orchestration.rewards.service import RewardService
+from orchestration.specs.canonical import canonical
 from tests.orchestration.sweeps_for_tests import problem_spec
 from tests.orchestration.test_service import FakeHost, ask, right, rows
 
@@ -81,7 +81,7 @@ def test_a_restarted_service_has_newer_leases_than_the_one_before():
 
 def test_a_measuring_process_dies_with_the_host_that_started_it():
     """Even one that never looks up from its measurement."""
-    child = "import os; from envs.child_process import _end_with; p = os.getppid(); print(os.getpid(), flush=True); _end_with(p)"
+    child = "import os; from envs.hosts.child_process import _end_with; p = os.getppid(); print(os.getpid(), flush=True); _end_with(p)"
     host = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"],
         stdout=subprocess.PIPE, text=True,

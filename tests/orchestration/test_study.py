@@ -9,16 +9,16 @@ import mlflow
 import pytest
 from rich.console import Console
 
+from orchestration.analysis.load import load_sweep_record, remembered, report_section
 from orchestration.cli.main import main
 from orchestration.definition.issues import Issues
-from orchestration.definition.kept import keep
 from orchestration.definition.source import read_source, write_yaml
 from orchestration.definition.sweep import load_sweep
-from orchestration.driver import run_sweep
-from orchestration.report import contrasts
+from orchestration.driver.run_sweep import run_sweep
+from orchestration.folder.definition_copy import keep
 from orchestration.report.finish import STUDY, finish_sweep
-from orchestration.report.load import load_sweep_record, remembered, report_section
-from orchestration.report.study import study_tables
+from orchestration.report.paper import contrasts
+from orchestration.report.paper.study import study_tables
 
 TEXT = """
 sweep: both

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from envs.errors import InputError
-from orchestration.ledger import results
-from orchestration.submit import entrypoint, pack, packed_files
+from envs.problem.errors import InputError
+from orchestration.commands.submit import entrypoint, pack, packed_files
+from orchestration.folder.ledger import results
 from tests.orchestration.ray_cluster import ray_nodes
 
 ROOT = Path(__file__).resolve().parents[2]

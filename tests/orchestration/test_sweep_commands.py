@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from envs.errors import InputError
-from orchestration import status
+from envs.problem.errors import InputError
 from orchestration.cli.main import main
-from orchestration.ledger import Ledger, entries, line
-from orchestration.replay import find_run, replay
-from orchestration.runner import run_trial
-from orchestration.status import cancel, is_active, read_statistics, sweep_status, write_statistics
-from orchestration.worker import execute
+from orchestration.commands import status
+from orchestration.commands.replay import find_run, replay
+from orchestration.commands.status import cancel, is_active, read_statistics, sweep_status, write_statistics
+from orchestration.folder.ledger import Ledger, entries, line
+from orchestration.trials.run_trial import run_trial
+from orchestration.trials.worker import execute
 from tests.orchestration.sweeps_for_tests import small_sweep, trial
 
 SEARCHING = """
@@ -48,13 +48,13 @@ def ran(tmp_path):
 
 
 def _job(trial):
-    from orchestration.trial import Job
+    from orchestration.specs.trial import Job
 
     return Job(trial)
 
 
 def _simulator(noise=0.0):
-    from envs.simulators.evaluator import Simulator
+    from envs.simulators.fifo.evaluator import Simulator
 
     return Simulator(noise=noise)
 
@@ -85,7 +85,7 @@ def test_replay_measures_the_recorded_placement_again(ran, capsys):
 
 
 def test_noise_is_replayed_too():
-    from orchestration.trial import EvaluatorSpec
+    from orchestration.specs.trial import EvaluatorSpec
 
     noisy = trial("random", 150, evaluator=EvaluatorSpec("simulator", {"noise": 0.3}))
     assert replay(noisy, run_trial(noisy, _simulator(0.3)))[0].agrees
@@ -96,7 +96,7 @@ def test_cancel_asks_the_driver_that_holds_the_sweep(tmp_path):
     with pytest.raises(InputError, match="no driver is running"):
         cancel(folder, 1)
     code = (
-        "import signal, sys, time; from pathlib import Path; from orchestration.ledger import Ledger\n"
+        "import signal, sys, time; from pathlib import Path; from orchestration.folder.ledger import Ledger\n"
         f"with Ledger(Path({str(folder)!r})):\n    print('there', flush=True)\n    time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -127,7 +127,7 @@ def test_hosts_are_shown_as_they_were_last_seen(tmp_path, capsys):
 
 
 def test_what_failed_is_run_again_only_on_demand(ran):
-    from orchestration.work import Work
+    from orchestration.driver.agenda import Work
 
     sweep, output, good = ran
     sweep = dataclasses.replace(sweep, stages=sweep.stages[:1])
@@ -141,8 +141,8 @@ def test_what_failed_is_run_again_only_on_demand(ran):
 def test_time_left_knows_that_trials_differ_in_length(monkeypatch):
     from rich.console import Console
 
-    from orchestration.progress import Display
-    from orchestration.trial import Budget
+    from orchestration.driver.progress import Display
+    from orchestration.specs.trial import Budget
 
     short = [trial("random", 100, seed=i) for i in range(10)]
     long = [trial("heft", 100, seed=i, budget=Budget(10_000)) for i in range(10)]
@@ -162,8 +162,8 @@ def test_time_left_knows_that_trials_differ_in_length(monkeypatch):
 def test_training_without_measurements_says_nothing_about_the_pace_of_searches(monkeypatch):
     from rich.console import Console
 
-    from orchestration.progress import Display
-    from orchestration.trial import Budget
+    from orchestration.driver.progress import Display
+    from orchestration.specs.trial import Budget
 
     lessons = [trial("doppler", seed=i, budget=Budget(0), stage="imitation") for i in range(2)]
     searches = [trial("doppler", seed=i, budget=Budget(8000), stage="simulated") for i in range(2)]

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from envs.errors import InputError
-from envs.simulators.evaluator import Simulator
-from orchestration import run_contents, tracking
-from orchestration.ledger import Ledger, line
-from orchestration.run_contents import result_metrics, thinned
-from orchestration.runner import failed, run_trial
-from orchestration.tracking import Tracker, TrackingSpec, check_uri, default_uri
+from envs.problem.errors import InputError
+from envs.simulators.fifo.evaluator import Simulator
+from orchestration.folder.ledger import Ledger, line
+from orchestration.tracking import run_contents
+from orchestration.tracking import tracker as tracking
+from orchestration.tracking.run_contents import result_metrics, thinned
+from orchestration.tracking.tracker import Tracker, TrackingSpec, check_uri, default_uri
+from orchestration.trials.run_trial import failed, run_trial
 from tests.orchestration.sweeps_for_tests import trial
 
 
@@ -215,7 +216,7 @@ def test_an_end_before_the_beginning_is_through_is_no_error(store, tmp_path):
 @pytest.mark.slow
 def test_two_sweeps_that_begin_at_once_make_one_store(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from orchestration.tracking import Tracker, TrackingSpec, default_uri\n"
+        "import sys; from pathlib import Path; from orchestration.tracking.tracker import Tracker, TrackingSpec, default_uri\n"
         "root = Path(sys.argv[1]); folder = root / sys.argv[2]; folder.mkdir()\n"
         "(folder / 'ledger.jsonl').touch()\n"
         "Tracker(TrackingSpec(default_uri(root), str(folder), sys.argv[2], (root / 'artifacts').as_uri(), {}, {})).begin()\n"

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestration import work as work_module
 from orchestration.definition.expansion import Expansion
-from orchestration.frozen import FrozenDict
-from orchestration.ledger import Ledger, trial_folder
-from orchestration.runner import CHECKPOINT
-from orchestration.trial import Job, Trial
-from orchestration.work import Ready, Work
-from orchestration.worker import lost
+from orchestration.driver import agenda as work_module
+from orchestration.driver.agenda import Ready, Work
+from orchestration.folder.ledger import Ledger, trial_folder
+from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.trial import Job, Trial
+from orchestration.trials.run_trial import CHECKPOINT
+from orchestration.trials.worker import lost
 from tests.orchestration.sweeps_for_tests import trial
 
 RARE = FrozenDict({"num_cpus": 1, "num_gpus": 0, "custom": {"rare": 1}})
@@ -82,7 +82,8 @@ def test_an_older_ledger_knows_no_priority():
 
 
 def test_the_reward_service_learns_the_priority(monkeypatch):
-    from orchestration import hosts, worker
+    from orchestration.rewards import ray_service as hosts
+    from orchestration.trials import worker
 
     made = {}
     monkeypatch.setattr(hosts, "ServiceClient", lambda *args, **options: made.update(options))

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from envs.errors import InputError
-from envs.measurement import Measurements
-from envs.problem import Problem
-from methods.common.contract import Method, Proposal
+from envs.problem.errors import InputError
+from envs.problem.measurement import Measurements
+from envs.problem.problem import Problem
+from methods.contract.method import Method, Proposal
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""How long an operation takes where."""

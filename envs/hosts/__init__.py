@@ -1,0 +1,1 @@
+"""Real measurement on this machine."""

@@ -1,0 +1,1 @@
+"""The dataflow engine: runs sharded graphs on processor cores for real."""

@@ -1,0 +1,70 @@
+"""The measuring process: ``python -m envs.hosts.engine.child FD`` answers its parent (`envs.hosts.engine.host`) until that ends."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from envs.hosts.child_process import serve
+from envs.hosts.engine.devices import inference, parse_devices
+from envs.hosts.engine.executor import Execution, Executor
+from envs.hosts.engine.program import Program
+from envs.hosts.measuring import Measuring
+from envs.problem.measurement import Outcome
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.discipline import Discipline
+
+_KEPT = 4
+"""Problems whose inputs stay in memory."""
+
+
+class _Child:
+    def __init__(self, devices: tuple[str, ...], discipline: Discipline, measuring: Measuring, emulate: bool, check: bool, seed: int):
+        self.devices = parse_devices(devices)
+        self.executor = Executor(self.devices, discipline, emulate)
+        self.measuring, self.check, self.seed = measuring, check, seed
+        self.programs: dict[str, tuple[Program, dict[int, torch.Tensor]]] = {}
+
+    def prepare(self, problem: Problem) -> None:
+        """Bind kernels, make inputs, and find the right results by running on one device."""
+        while len(self.programs) >= _KEPT:
+            self.programs.pop(next(iter(self.programs)))
+        program = Program(problem, self.devices, self.seed)
+        self.programs[problem.content_hash] = (program, program.expected() if self.check else {})
+
+    def measure(self, problem_hash: str, placement: np.ndarray) -> dict[str, Any]:
+        """All runs of one placement: outcome, note, samples, and the last run's times."""
+        program, expected = self.programs[problem_hash]
+        m = self.measuring
+        samples: list[float] = []
+        end = time.perf_counter() + m.time_limit
+        for repetition in range(m.warm_up + m.repetitions):
+            limit = min(m.cut_off, max(end - time.perf_counter(), 1e-3))
+            run = self.executor.run(program, placement, limit)
+            if run.outcome == Outcome.OK and repetition == 0:
+                self._compare(run, expected)
+            run.outputs = {}
+            if run.outcome != Outcome.OK:
+                break
+            if repetition >= m.warm_up:
+                samples.append(run.seconds)
+        return {"outcome": int(run.outcome), "note": run.note, "samples": np.array(samples), "run": run}
+
+    def _compare(self, run: Execution, expected: dict[int, torch.Tensor]) -> None:
+        for node, right in expected.items():
+            found = run.outputs[node].cpu()
+            # Relative to the largest value: sums of many terms are as exact as that, and half precision less so.
+            tolerance = (2e-2 if right.dtype == torch.float16 else 1e-4) * float(right.abs().max().nan_to_num())
+            if not torch.allclose(found, right, rtol=0.0, atol=tolerance, equal_nan=True):
+                run.outcome = Outcome.INFRASTRUCTURE
+                run.note = f"the result differs from single-device execution by up to {float((found - right).abs().max()):g}"
+                return
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    serve(int(sys.argv[1]), _Child, inference)

@@ -1,0 +1,158 @@
+"""The engine behind the evaluator's face: a measuring process of its own that can be killed. What runs in it is `child`.
+
+Outcomes are about the placement: OUT_OF_MEMORY (by the network's limits or the machine's), TOO_SLOW (a cut-off or the time
+limit), INVALID (a device it may not use, or an operation that raises). INFRASTRUCTURE is about everything else: a process that
+died, a wrong result. The process is started when first needed and again after it was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envs.hosts.child_process import ChildProcess, Fault
+from envs.hosts.measuring import Measuring
+from envs.problem.errors import InputError
+from envs.problem.measurement import Measurements, Outcome
+from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import as_placements
+from envs.simulators.work_conserving.discipline import Discipline
+
+_START_LIMIT = 120.0
+_GRACE = 5.0
+# One thread a kernel; freed memory is kept by the process, or page faults would dominate every large output.
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(64 << 20),
+}  # fmt: skip
+
+
+@dataclass
+class Engine:
+    """Runs placements for real and measures them.
+
+    Nodes of a problem's graph must have the op types of `envs.hosts.engine.kernels`, as the sharded graphs do. Use it as a context
+    manager, or call `close`, to end its process; one left open ends with this process.
+    """
+
+    devices: tuple[str, ...]
+    """The real device of each device of the network: ``cpu:0``, ``cpu:0-3``, ``cpu:0+2`` or ``cuda:0``; several may share one."""
+    discipline: Discipline = field(default_factory=Discipline)
+    measuring: Measuring = field(default_factory=Measuring)
+    emulate_links: bool = True
+    """Whether a transfer, a real copy in any case, is stretched to the network's delay + bytes / bandwidth."""
+    check_results: bool = True
+    """Whether the first run's results are compared with those of single-device execution."""
+    input_seed: int = 0
+    """What the input tensors are drawn from."""
+    prepare_limit: float = 300.0
+    """Seconds to make a problem's inputs and run it once on the CPU."""
+    _process: ChildProcess | None = field(default=None, init=False, repr=False, compare=False)
+    _prepared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.devices = tuple(self.devices)
+        if self.discipline.processors:
+            raise InputError("'processors' is for simulators; name the same core for several of the engine's devices instead")
+
+    @property
+    def protocol(self) -> str:
+        """Everything that decides what a measurement means."""
+        links = "emulated" if self.emulate_links else "real"
+        return f"engine:{self.discipline.text} links={links} runs={self.measuring.text} on {','.join(self.devices)}"
+
+    @property
+    def deterministic(self) -> bool:
+        """Never: the times are real."""
+        return False
+
+    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
+        """See `envs.problem.measurement.Evaluator.evaluate`; the trace is that of each placement's last run.
+
+        Raises:
+            InputError: also for a graph that the engine cannot run, or devices that do not fit the network or the machine.
+        """
+        placements = as_placements(problem, placements)
+        valid = problem.valid(placements)
+        broken = _row(Outcome.INVALID, "uses a device it may not use, or parts a co-location group")
+        rows = [self._row(problem, p) if may else broken for p, may in zip(placements, valid, strict=True)]
+        ok = np.array([r["outcome"] == Outcome.OK for r in rows], dtype=bool)
+        seconds = np.array([self.measuring.seconds(r["samples"]) if good else np.nan for r, good in zip(rows, ok, strict=True)])
+        deviation = np.array([self.measuring.dispersion(r["samples"]) if good else np.nan for r, good in zip(rows, ok, strict=True)])
+        objective = np.where(ok, seconds, np.inf)
+        if problem.objective == "energy" and ok.any():
+            busy = np.array([r["run"].finish - r["run"].start for r, good in zip(rows, ok, strict=True) if good])
+            objective[ok] = problem.energy(placements[ok], seconds[ok], np.nan_to_num(busy))
+        nothing = np.full(problem.n_nodes, np.nan)
+        runs = [r["run"] if good else None for r, good in zip(rows, ok, strict=True)]
+        return Measurements(
+            problem_hash=problem.content_hash, placements=placements, outcome=np.array([r["outcome"] for r in rows], dtype=np.int8),
+            seconds=seconds, objective=objective, seed=seed, protocol=self.protocol, host=fingerprint(), first=first,
+            start=np.array([r.start if r else nothing for r in runs]) if trace else None,
+            finish=np.array([r.finish if r else nothing for r in runs]) if trace else None,
+            transfers=tuple(r.transfers if r else np.empty((0, 5)) for r in runs) if trace else None,
+            samples=tuple(r["samples"] for r in rows), deviation=deviation, notes=tuple(r["note"] for r in rows),
+        )  # fmt: skip
+
+    def _row(self, problem: Problem, placement: np.ndarray) -> dict[str, Any]:
+        limit = self.measuring.time_limit
+        try:
+            process = self._ready(problem)
+        except Fault as fault:
+            return _row(Outcome.INFRASTRUCTURE, str(fault))
+        try:
+            row = process.ask(limit + _GRACE, "measure", problem.content_hash, placement)
+        except Fault as fault:
+            return _row(Outcome.TOO_SLOW if fault.late else Outcome.INFRASTRUCTURE, str(fault))
+        if not row["run"].clean:
+            self.close()  # a kernel of the abandoned run goes on; the next measurement gets a process without it
+        return row
+
+    def _ready(self, problem: Problem) -> ChildProcess:
+        """The process, started if need be, with the problem prepared."""
+        if self._process is None or not self._process.alive:
+            self._process, self._prepared = ChildProcess("envs.hosts.engine.child", _ENVIRONMENT), []
+            self._process.ask(
+                _START_LIMIT, "open", self.devices, self.discipline, self.measuring, self.emulate_links, self.check_results, self.input_seed
+            )
+        if problem.content_hash not in self._prepared:
+            self._process.ask(self.prepare_limit, "prepare", problem)
+            self._prepared = [*self._prepared, problem.content_hash][-4:]
+        return self._process
+
+    def close(self) -> None:
+        """End the measuring process; the next measurement starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process, self._prepared = None, []
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_process": None, "_prepared": []}
+
+
+def _row(outcome: Outcome, note: str) -> dict[str, Any]:
+    return {"outcome": int(outcome), "note": note, "samples": np.empty(0), "run": None}
+
+
+@lru_cache(maxsize=1)
+def fingerprint() -> str:
+    """This machine, as far as times depend on it: processor, cores, operating system's machine name."""
+    model = platform.processor() or platform.machine()
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return f"{model} x{os.cpu_count()} torch {version('torch')}"

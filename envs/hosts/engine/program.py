@@ -1,0 +1,123 @@
+"""A problem made ready to run: kernels bound, inputs in place, the plan of one placement. Nothing runs here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from envs.hosts.engine.devices import RealDevice
+from envs.hosts.engine.kernels import element_type, kernels, leaf
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.discipline import Discipline, free_inputs
+
+
+class Program:
+    """What does not depend on the placement: kernels, operands, inputs on every device that wants them, right outputs."""
+
+    def __init__(self, problem: Problem, devices: tuple[RealDevice, ...], input_seed: int) -> None:
+        if len(devices) != problem.n_devices:
+            raise InputError(f"the engine has {len(devices)} devices; network {problem.network.name!r} has {problem.n_devices}")
+        graph = problem.graph
+        self.problem, self.devices, self.input_seed = problem, devices, input_seed
+        self.kernels = kernels(graph)
+        self.dtype = element_type(graph)
+        pointer, ids = graph.in_edges
+        self.operands = [graph.edges[ids[pointer[v] : pointer[v + 1]], 0].tolist() for v in range(graph.n_nodes)]
+        out, ids = graph.out_edges
+        self.consumers = [graph.edges[ids[out[v] : out[v + 1]], 1].tolist() for v in range(graph.n_nodes)]
+        self.leaf = free_inputs(graph)
+        self.order = [v for v in graph.topological_order.tolist() if not self.leaf[v]]
+        self.sinks = [v for v in range(graph.n_nodes) if not self.consumers[v] and not self.leaf[v]]
+        self.bytes = graph.output_bytes.tolist()
+        self._leaves: dict[tuple[int, torch.device], Tensor] = {}
+
+    def leaf_on(self, node: int, where: torch.device) -> Tensor:
+        """The data of an input node in the memory of a device."""
+        key = (node, where)
+        if key not in self._leaves:
+            self._leaves[key] = leaf(self.problem.graph, node, self.input_seed, self.dtype).to(where)
+        return self._leaves[key]
+
+    def inputs(self, where: list[int]) -> dict[tuple[int, int], Tensor]:
+        """The inputs' data where a placement wants them, by node and device; what runs asks for them before its clock starts."""
+        places = [device.torch_device for device in self.devices]
+        return {(u, where[v]): self.leaf_on(u, places[where[v]]) for v in self.order for u in self.operands[v] if self.leaf[u]}
+
+    def expected(self) -> dict[int, Tensor]:
+        """Outputs of the exits by running every operation on the CPU in a plain loop, where the most memory is."""
+        cpu = torch.device("cpu")
+        values: dict[int, Tensor] = {}
+        left = [len(c) for c in self.consumers]
+        for v in self.order:
+            kernel = self.kernels[v]
+            operands = [self.leaf_on(u, cpu) if self.leaf[u] else values[u] for u in self.operands[v]]
+            values[v] = kernel(*operands) if kernel else operands[0]
+            for u in self.operands[v]:
+                left[u] -= 1
+                if left[u] == 0:
+                    values.pop(u, None)
+        return {v: values[v] for v in self.sinks}
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The output of ``producer`` goes from one device to another, once for all its consumers there."""
+
+    producer: int
+    source: int
+    target: int
+    consumers: list[int]
+    resource: int
+    seconds: float
+    """What the emulated link takes at least."""
+
+
+class Plan:
+    """What one placement needs: who waits for whom where, transfers, priorities, references, phases."""
+
+    def __init__(self, program: Program, placement: np.ndarray, discipline: Discipline, emulate_links: bool) -> None:
+        problem, where = program.problem, [int(d) for d in placement]
+        net, d = problem.network, problem.n_devices
+        self.where = where
+        resources = discipline.link_resources(d)
+        priority = discipline.priorities(problem).tolist()
+        levels = problem.graph.levels.tolist()
+        self.local: list[list[int]] = []
+        self.sends: list[list[int]] = []
+        self.transfers: list[Transfer] = []
+        self.priority = list(priority)
+        self.phase = [2 * level for level in levels]
+        self.uses: dict[tuple[int, int], int] = {}
+        self.resident = [0.0] * d
+        for v, consumers in enumerate(program.consumers):
+            self.resident[where[v]] += float(problem.graph.parameter_bytes[v])
+            by_device: dict[int, list[int]] = {}
+            for c in consumers:
+                by_device.setdefault(where[c], []).append(c)
+            if program.leaf[v]:
+                for device in by_device:
+                    self.resident[device] += program.bytes[v]
+                self.local.append([])
+                self.sends.append([])
+                continue
+            self.local.append(by_device.pop(where[v], []))
+            self.uses[v, where[v]] = len(self.local[v]) + len(by_device) + (not consumers)
+            sends = []
+            for device, group in by_device.items():
+                seconds = float(net.delay[where[v], device] + program.bytes[v] * net.seconds_per_byte[where[v], device])
+                sends.append(len(where) + len(self.transfers))
+                self.transfers.append(Transfer(v, where[v], device, group, d + int(resources[where[v], device]), seconds * emulate_links))
+                self.priority.append(priority[v] if discipline.synchronous else min(priority[c] for c in group))
+                self.phase.append(2 * levels[v] + 1)
+                self.uses[v, device] = len(group)
+            self.sends.append(sends)
+        self.missing = [sum(not program.leaf[u] for u in operands) for operands in program.operands]
+        self.first = [v for v in program.order if self.missing[v] == 0]
+        self.tasks = len(program.order) + len(self.transfers)
+        # Phases of the bulk-synchronous mode, with the number of tasks in each.
+        runnable = [*program.order, *range(len(where), len(self.phase))]
+        self.phase_sizes = np.bincount([self.phase[t] for t in runnable], minlength=1).tolist()

@@ -1,0 +1,1 @@
+"""OpenVINO's devices as measurement hosts."""

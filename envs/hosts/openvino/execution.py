@@ -1,0 +1,336 @@
+"""Placements compiled so that they run: by HETERO, or as segments in turn or overlapping. Measuring them does not belong here."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from envs.graphs.openvino_capture import import_openvino
+from envs.hosts.openvino.model import PreparedModel
+from envs.problem.graph import ComputationGraph
+
+
+def _folded(prepared: PreparedModel) -> Any:
+    """A copy in which what depends on weights and shapes alone is a weight of whoever reads it.
+
+    Cut off from what it is computed from, a shape would be unknown to the piece that reads it, and OpenVINO then fails on it.
+    """
+    import_openvino()
+    from openvino import passes
+
+    model = prepared.model.clone()
+    manager = passes.Manager()
+    manager.register_pass(passes.ConstantFolding())
+    manager.run_passes(model)
+    return model
+
+
+class Executable(Protocol):
+    """A compiled placement."""
+
+    segments: int
+    """Pieces that run on one device each."""
+
+    def run(self) -> None:
+        """One inference on the model's inputs."""
+        ...
+
+    def outputs(self) -> list[np.ndarray]:
+        """Of the last run, copied."""
+        ...
+
+    def close(self) -> None:
+        """End its threads, if it has any."""
+        ...
+
+
+def segments_of(graph: ComputationGraph, placement: np.ndarray, nodes: np.ndarray, early: bool = False) -> np.ndarray:
+    """Convex pieces on one device each, int64[V]: no path leaves a piece and comes back to it; -1 outside ``nodes`` bool[V].
+
+    A node's depth is the largest number of changes of device on any path to it. Nodes of one device and depth are a piece if they are
+    connected or read the same, so edges between pieces always go to a greater depth. Numbers are in an order in which the pieces can run.
+
+    ``early`` also ends a piece behind every node that another device reads, so that the other device need not wait for what its own device
+    goes on with.
+    """
+    inside = nodes[graph.edges].all(axis=1)
+    source, target = graph.edges[inside].T
+    switch = placement[source] != placement[target]
+    if early:
+        read = np.zeros(graph.n_nodes, dtype=bool)
+        read[source[switch]] = True
+        switch = read[source]
+    depth = np.zeros(graph.n_nodes, dtype=np.int64)
+    level = graph.levels[target]
+    for here in range(1, int(graph.levels.max()) + 1):
+        at = level == here
+        np.maximum.at(depth, target[at], depth[source[at]] + switch[at])
+    together = ~switch & (depth[source] == depth[target])
+    ends = [np.stack((source[together], target[together]))]
+    # readers of one result from another piece share a piece, so that they take it over once
+    key, reader = np.stack((source, placement[target], depth[target]))[:, switch], target[switch]
+    order = np.lexsort(key)
+    alike = (np.diff(key[:, order], axis=1) == 0).all(axis=0)
+    ends.append(np.stack((reader[order][:-1][alike], reader[order][1:][alike])))
+    joined = np.concatenate(ends, axis=1)
+    matrix = coo_array((np.ones(joined.shape[1]), tuple(joined)), shape=(graph.n_nodes,) * 2)
+    _, label = connected_components(matrix, directed=False)
+    kept, inverse = np.unique(label[nodes], return_inverse=True)
+    first = np.full(len(kept), np.iinfo(np.int64).max)
+    np.minimum.at(first, inverse, depth[nodes] * graph.n_nodes + np.flatnonzero(nodes))
+    rank = np.empty(len(kept), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(kept))
+    piece = np.full(graph.n_nodes, -1, dtype=np.int64)
+    piece[nodes] = rank[inverse]
+    return piece
+
+
+class Hetero:
+    """The whole placement in one compiled model: ``HETERO:…`` with an affinity on every operation. Its pieces run in turn."""
+
+    def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
+        model = _folded(prepared)
+        where = dict(zip(prepared.layers, placement.tolist(), strict=True))
+        for op in reversed(model.get_ordered_ops()):
+            d = where.get(op.get_friendly_name())
+            if op.get_type_name() == "Constant" or d is None:  # folded just now, or not: with what reads it
+                readers = [t.get_node().get_friendly_name() for out in op.outputs() for t in out.get_target_inputs()]
+                d = next((where[name] for name in readers if name in where), d or 0)
+                where[op.get_friendly_name()] = d
+            op.get_rt_info()["affinity"] = devices[d]
+        used = [devices[d] for d in np.unique(placement)]
+        target = used[0] if len(used) == 1 else f"HETERO:{','.join(used)}"
+        self.compiled = prepared.core.compile_model(model, target)
+        self.segments = int(segments_of(prepared.graph, placement, prepared.runs).max()) + 1
+        self.request = self.compiled.create_infer_request()
+        for i, x in enumerate(prepared.inputs):
+            self.request.set_input_tensor(i, import_openvino().Tensor(x))
+
+    def run(self) -> None:
+        """One inference."""
+        self.request.infer()
+
+    def outputs(self) -> list[np.ndarray]:
+        """Copies."""
+        return [self.request.get_output_tensor(i).data.copy() for i in range(len(self.compiled.outputs))]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Choice(Hetero):
+    """The toolkit's own choice: no affinities, ``AUTO`` or ``HETERO`` over devices in order of preference."""
+
+    def __init__(self, prepared: PreparedModel, target: str) -> None:
+        # AUTO would otherwise answer from the CPU until the chosen device has compiled the model
+        settings = {"ENABLE_STARTUP_FALLBACK": False} if target.startswith("AUTO") else {}
+        self.compiled = prepared.core.compile_model(prepared.model.clone(), target, settings)
+        self.segments = 1
+        self.request = self.compiled.create_infer_request()
+        for i, x in enumerate(prepared.inputs):
+            self.request.set_input_tensor(i, import_openvino().Tensor(x))
+
+
+class Serial:
+    """Every piece compiled by itself for its device; pieces run one after another. Tensors pass between them without a copy.
+
+    Unlike with `Hetero`, each piece keeps to its device's properties: HETERO forgets the limit of threads of a model that it splits.
+    """
+
+    early = False
+    """See `segments_of`."""
+
+    def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
+        cut = _Cut(prepared, placement, self.early)
+        cut.fit([str(prepared.core.get_property(d, "INFERENCE_PRECISION_HINT").get_type_name()) for d in devices])
+        self.segments = len(cut.models)
+        self.device = cut.device
+        self.requests = [
+            prepared.core.compile_model(model, devices[d]).create_infer_request() for model, d in zip(cut.models, cut.device, strict=True)
+        ]
+        tensor = import_openvino().Tensor
+        for k, port, source in cut.feeds:
+            if isinstance(source, int):
+                self.requests[k].set_input_tensor(port, tensor(prepared.inputs[source]))
+            else:
+                self.requests[k].set_input_tensor(port, self.requests[source[0]].get_output_tensor(source[1]))
+        self.after, self.results = cut.after, cut.results
+
+    def run(self) -> None:
+        """One inference."""
+        for request in self.requests:
+            request.infer()
+
+    def outputs(self) -> list[np.ndarray]:
+        """Copies."""
+        known = [r if isinstance(r, np.ndarray) else self.requests[r[0]].get_output_tensor(r[1]).data for r in self.results]
+        return [x.copy() for x in known]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Overlapped(Serial):
+    """As `Serial`, but a thread for each device runs pieces as soon as their inputs are there, in topological order."""
+
+    early = True
+
+    def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
+        super().__init__(prepared, placement, devices)
+        self.wakes = [sorted(a) for a in self.after]
+        self.needs = [sum(k in a for a in self.after) for k in range(self.segments)]
+        self._waiting: list[int] = []
+        self._lock, self._done = threading.Lock(), threading.Event()
+        self._failure: BaseException | None = None
+        self._queues: dict[int, queue.PriorityQueue[int]] = {d: queue.PriorityQueue() for d in set(self.device)}
+        self._threads = [threading.Thread(target=self._work, args=(q,), daemon=True) for q in self._queues.values()]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self) -> None:
+        """One inference; raises what a piece raised."""
+        self._waiting, self._left, self._failure = list(self.needs), self.segments, None
+        self._done.clear()
+        if not self.segments:
+            return
+        for k in [k for k, n in enumerate(self.needs) if n == 0]:
+            self._queues[self.device[k]].put(k)
+        self._done.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self, mine: queue.PriorityQueue[int]) -> None:
+        while (k := mine.get()) < self.segments:
+            try:
+                self.requests[k].infer()
+            except BaseException as error:  # reported by `run`, in its thread
+                self._failure = error
+                self._done.set()
+                continue
+            with self._lock:
+                self._left -= 1
+                ready = []
+                for after in self.wakes[k]:
+                    self._waiting[after] -= 1
+                    if self._waiting[after] == 0:
+                        ready.append(after)
+                if self._left == 0:
+                    self._done.set()
+            for after in ready:
+                self._queues[self.device[after]].put(after)
+
+    def close(self) -> None:
+        """End the threads."""
+        for q in self._queues.values():
+            q.put(self.segments)
+        for thread in self._threads:
+            thread.join()
+
+
+class _Cut:
+    """A model cut into one model a piece, and what feeds what."""
+
+    def __init__(self, prepared: PreparedModel, placement: np.ndarray, early: bool) -> None:
+        openvino = import_openvino()
+        from openvino import opset13
+
+        model = _folded(prepared)
+        where = {name: i for i, name in enumerate(prepared.layers)}
+        ops = model.get_ordered_ops()
+        node = {op.get_name(): where.get(op.get_friendly_name(), -1) for op in ops}
+        runs = np.zeros(len(placement), dtype=bool)
+        kinds = {op.get_name(): op.get_type_name() for op in ops}
+        for op in ops:
+            if kinds[op.get_name()] not in ("Constant", "Parameter", "Result") and node[op.get_name()] >= 0:
+                runs[node[op.get_name()]] = True
+        piece = segments_of(prepared.graph, placement, runs, early)
+        count = int(piece.max()) + 1
+        parameters: list[list[Any]] = [[] for _ in range(count)]
+        outputs: list[dict[tuple[str, int], Any]] = [{} for _ in range(count)]
+        entries: dict[tuple[int, str, int], Any] = {}
+        inputs = {p.get_name(): i for i, p in enumerate(model.get_parameters())}
+        self.feeds: list[tuple[int, int, Any]] = []
+        wanted: list[tuple[int, int, tuple[str, int]]] = []
+        after: list[set[int]] = [set() for _ in range(count)]
+        for op in ops:
+            if kinds[op.get_name()] in ("Constant", "Parameter", "Result"):
+                continue
+            k = int(piece[node[op.get_name()]])
+            for port in op.inputs():
+                source = port.get_source_output()
+                producer = source.get_node().get_name()
+                if kinds[producer] == "Constant" or (kinds[producer] != "Parameter" and piece[node[producer]] == k):
+                    continue
+                key = (producer, source.get_index())
+                entry = entries.get((k, *key))
+                if entry is None:
+                    entry = opset13.parameter(source.get_partial_shape(), source.get_element_type())
+                    entries[(k, *key)] = entry
+                    if producer in inputs:
+                        self.feeds.append((k, len(parameters[k]), inputs[producer]))
+                    else:
+                        wanted.append((k, len(parameters[k]), key))
+                        outputs[int(piece[node[producer]])].setdefault(key, source)
+                        after[int(piece[node[producer]])].add(k)
+                    parameters[k].append(entry)
+                port.replace_source_output(entry.output(0))
+        final: list[Any] = []
+        for result in model.get_results():
+            source = result.input(0).get_source_output()
+            key = (source.get_node().get_name(), source.get_index())
+            if kinds[key[0]] in ("Constant", "Parameter"):  # nothing computes it
+                known = prepared.inputs[inputs[key[0]]] if key[0] in inputs else source.get_node().data
+                final.append(np.array(known))
+                continue
+            outputs[int(piece[node[key[0]]])].setdefault(key, source)
+            final.append(key)
+        home = {key: (k, i) for k, made in enumerate(outputs) for i, key in enumerate(made)}
+        self.models = [
+            openvino.Model([opset13.result(source) for source in made.values()], given, f"piece{k}")
+            for k, (made, given) in enumerate(zip(outputs, parameters, strict=True))
+        ]
+        self.feeds += [(k, port, home[key]) for k, port, key in wanted]
+        self.results = [key if isinstance(key, np.ndarray) else home[key] for key in final]
+        self.after = after
+        """Pieces that read what each piece computes."""
+        members = [int(np.flatnonzero(piece == k)[0]) for k in range(count)]
+        self.device = [int(placement[v]) for v in members]
+
+    def fit(self, precisions: Sequence[str]) -> None:
+        """Let pieces hand on images with channels last, in half precision where all that compute and read them do so in it.
+
+        That is close to how plugins keep them; a plain float32 tensor would be rearranged twice.
+
+        Args:
+            precisions: of each device, as ``f32``, ``bf16`` or ``f16``.
+        """
+        import_openvino()
+        from openvino import Layout, Type
+        from openvino.preprocess import PrePostProcessor
+
+        readers: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for k, port, source in self.feeds:
+            if not isinstance(source, int):
+                readers.setdefault(source, []).append((k, port))
+        steps = [PrePostProcessor(model) for model in self.models]
+        kept = [r for r in self.results if not isinstance(r, np.ndarray)]
+        for (k, port), read in readers.items():
+            output = self.models[k].outputs[port]
+            if (k, port) in kept or output.get_element_type() != Type.f32:
+                continue
+            used = {precisions[self.device[j]] for j in (k, *(j for j, _ in read))}
+            half = {"bf16": Type.bf16, "f16": Type.f16}.get(used.pop()) if len(used) == 1 else None
+            rank = output.get_partial_shape().rank
+            for end in (steps[k].output(port), *(steps[j].input(i) for j, i in read)):
+                if half is not None:
+                    end.tensor().set_element_type(half)
+                if rank.is_static and rank.get_length() == 4:
+                    end.tensor().set_layout(Layout("NHWC"))
+                    end.model().set_layout(Layout("NCHW"))
+        self.models = [step.build() for step in steps]

@@ -1,1 +1,0 @@
-"""Measuring placements of OpenVINO models on this machine's devices, for real."""

@@ -1,0 +1,181 @@
+"""Lower bounds that no placement of a problem can beat, and the schedule length ratio. Nothing that scores a placement belongs here.
+
+All bounds are of the expected (noise-free) times; with noise a measurement may fall below them.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from envs.problem.problem import Problem
+
+_EXACT_PAIRS = 20_000
+"""Up to this many group-device pairs the total-work bound solves its linear program; above, it first merges similar groups."""
+
+
+def slr_denominator(problem: Problem) -> float:
+    """GiPH section 5: the critical path's sum of each task's minimum compute time over its feasible devices, seconds."""
+    least = _feasible_seconds(problem).min(axis=1)
+    return float(_longest_path(problem, least[:, None], with_links=False).max())
+
+
+def schedule_length_ratio(problem: Problem, makespan: float | np.ndarray) -> float | np.ndarray:
+    """SLR of GiPH section 5: makespan / `slr_denominator`, of any shape; where both are zero the ratio is 1."""
+    denominator = slr_denominator(problem)
+    if denominator > 0:
+        return makespan / denominator
+    return np.where(np.asarray(makespan) > 0, np.inf, 1.0)[()]
+
+
+def critical_path_bound(problem: Problem) -> float:
+    """The longest path when each operation is placed as well as it can be for each of its parents alone, seconds.
+
+    With F(v, d) the earliest that v can finish on device d: F(v, d) = w(v, d) + max over parents u of
+    (min over devices k of F(u, k) + c(u, v, k, d)). Communication is paid where it is worth less than a slower device or
+    cannot be avoided, which makes this at least `slr_denominator`. Members of a co-location group never pay it.
+    Floating-point operations are those of the simulators, so that a placement that reaches the bound equals it.
+    """
+    earliest = _longest_path(problem, _feasible_seconds(problem), with_links=True)
+    return float(earliest.min(axis=1).max())
+
+
+def total_work_bound(problem: Problem) -> float:
+    """The least time in which the devices can do all work if every group of operations may be split at will, seconds.
+
+    The linear relaxation of scheduling on unrelated machines: min T with x >= 0, sum over d of x(v, d) = 1 and
+    sum over v of w(v, d) x(v, d) <= T. By duality any weights λ >= 0 of the devices with sum 1 give the bound
+    sum over v of min over feasible d of λ(d) w(v, d); that sum is what is returned, for the λ of the linear program or, on
+    large problems, of one in which similar groups are merged. So the bound holds whatever λ is and whatever the solver's tolerance.
+    """
+    seconds = _group_seconds(problem)
+    bound = _dual_value(seconds, _device_weights(_merged(seconds)))
+    # The simulators add the same times in another order; this covers the rounding of both sums.
+    return bound * (1 - 2 * problem.n_nodes * np.finfo(np.float64).eps)
+
+
+def makespan_bound(problem: Problem) -> float:
+    """The larger of `critical_path_bound` and `total_work_bound`, seconds."""
+    return max(critical_path_bound(problem), total_work_bound(problem))
+
+
+def energy_bound(problem: Problem) -> float:
+    """Joules that no placement can save: idle power over `makespan_bound`, and each group's work on its most frugal device."""
+    network = problem.network
+    extra = network.power - network.idle_power
+    seconds = _group_seconds(problem)
+    active = np.where(np.isfinite(seconds), np.where(np.isfinite(seconds), seconds, 0.0) * extra, np.inf).min(axis=1)
+    idle = float(network.idle_power.sum()) * makespan_bound(problem)
+    slack = 4 * problem.n_nodes * np.finfo(np.float64).eps * (float(np.abs(active).sum()) + idle)
+    return float(active.sum()) + idle - slack
+
+
+def lower_bound(problem: Problem) -> float:
+    """What no placement can beat in the problem's own objective: `makespan_bound` in seconds or `energy_bound` in joules."""
+    return energy_bound(problem) if problem.objective == "energy" else makespan_bound(problem)
+
+
+def _feasible_seconds(problem: Problem) -> np.ndarray:
+    """Compute seconds float64[V, D], infinite where a device may not run an operation."""
+    return np.where(problem.feasible, problem.compute_seconds, np.inf)
+
+
+def _group_seconds(problem: Problem) -> np.ndarray:
+    """Compute seconds of whole co-location groups (operations without one are groups), float64[G, D], infinite if infeasible."""
+    seconds = _feasible_seconds(problem)
+    leaders = problem.leaders
+    if (leaders == np.arange(problem.n_nodes)).all():
+        return seconds
+    total = np.zeros_like(seconds)
+    np.add.at(total, leaders, seconds)
+    return total[np.unique(leaders)]
+
+
+def _longest_path(problem: Problem, seconds: np.ndarray, *, with_links: bool) -> np.ndarray:
+    """F of `critical_path_bound` for the given seconds float64[V, K]; without links K is 1 and communication is free."""
+    graph, network = problem.graph, problem.network
+    pointer, ids = graph.in_edges
+    free = np.zeros((1, 1))
+    return _relax(
+        graph.topological_order,
+        pointer,
+        np.ascontiguousarray(graph.edges[ids, 0]),
+        graph.edge_bytes[ids],
+        problem.leaders,
+        network.delay if with_links else free,
+        network.seconds_per_byte if with_links else free,
+        seconds,
+    )
+
+
+@numba.njit(cache=True)
+def _relax(order, pointer, parents, size, leaders, delay, seconds_per_byte, seconds):  # type: ignore[no-untyped-def]
+    n, m = seconds.shape
+    finish = np.full((n, m), np.inf)
+    for v in order:
+        for d in range(m):
+            if seconds[v, d] == np.inf:
+                continue
+            ready = 0.0
+            for e in range(pointer[v], pointer[v + 1]):
+                u = parents[e]
+                arrival = finish[u, d]
+                if leaders[u] != leaders[v]:
+                    for k in range(m):
+                        if k != d:
+                            arrival = min(arrival, finish[u, k] + (delay[k, d] + size[e] * seconds_per_byte[k, d]))
+                ready = max(ready, arrival)
+            finish[v, d] = ready + seconds[v, d]
+    return finish
+
+
+def _dual_value(seconds: np.ndarray, weights: np.ndarray) -> float:
+    """The bound that device weights float64[D] (not negative, sum 1) give."""
+    usable = np.where(np.isfinite(seconds), seconds, 0.0) * weights
+    return float(np.where(np.isfinite(seconds), usable, np.inf).min(axis=1).sum() / weights.sum())
+
+
+def _merged(seconds: np.ndarray) -> np.ndarray:
+    """Sums of groups whose times have nearly the same ratios between devices (1 %), or a sample of them, float64[G', D].
+
+    Groups of the same ratios, which linear costs give all that may run on the same devices, can be merged without any loss.
+    """
+    if seconds.size <= _EXACT_PAIRS:
+        return seconds
+    least = np.where(seconds > 0, seconds, np.inf).min(axis=1, keepdims=True)
+    ratio = np.log2(seconds / np.where(np.isfinite(least), least, 1.0), where=seconds > 0, out=np.full(seconds.shape, -64.0))
+    ratio = np.minimum(ratio, 64.0)
+    _, group = np.unique(np.rint(ratio * 64).astype(np.int16), axis=0, return_inverse=True)
+    count = int(group.max()) + 1
+    total = np.zeros((count, seconds.shape[1]))
+    np.add.at(total, group.ravel(), seconds)
+    # np.unique sorts by ratio, so that every k-th row is a fair sample.
+    return total[:: -(-total.size // _EXACT_PAIRS)]
+
+
+def _device_weights(seconds: np.ndarray) -> np.ndarray:
+    """λ of `total_work_bound` from the linear program's multipliers, float64[D]; equal weights should the solver give up."""
+    groups, devices = seconds.shape
+    scale = float(np.where(np.isfinite(seconds), seconds, np.inf).min(axis=1).max())
+    if scale == 0:  # every group has a device that runs it in no time
+        return np.full(devices, 1 / devices)
+    rows, columns = np.nonzero(np.isfinite(seconds))
+    pairs = np.arange(rows.size)
+    # Variables: x of each feasible pair, then T.
+    load = coo_array(
+        (
+            np.concatenate([seconds[rows, columns] / scale, -np.ones(devices)]),
+            (np.concatenate([columns, np.arange(devices)]), np.concatenate([pairs, np.full(devices, rows.size)])),
+        ),
+        shape=(devices, rows.size + 1),
+    )
+    once = coo_array((np.ones(rows.size), (rows, pairs)), shape=(groups, rows.size + 1))
+    cost = np.zeros(rows.size + 1)
+    cost[-1] = 1.0
+    result = linprog(cost, A_ub=load.tocsr(), b_ub=np.zeros(devices), A_eq=once.tocsr(), b_eq=np.ones(groups), method="highs")
+    if result.status != 0:
+        return np.full(devices, 1 / devices)
+    weights = np.maximum(-result.ineqlin.marginals, 0.0)
+    return weights / weights.sum() if weights.sum() > 0 else np.full(devices, 1 / devices)

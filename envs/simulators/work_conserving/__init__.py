@@ -1,0 +1,1 @@
+"""DOPPLER's simulator: no resource idles while something could run on it."""

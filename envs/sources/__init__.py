@@ -1,0 +1,1 @@
+"""Files and descriptions to problems."""

@@ -1,1 +1,0 @@
-"""What methods share: the contract, the registry, configuration, schedules, networks, learners."""

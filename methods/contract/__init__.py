@@ -1,0 +1,1 @@
+"""What every method is: its face, its configuration, the registry."""

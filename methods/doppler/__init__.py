@@ -1,0 +1,1 @@
+"""DOPPLER: the method, its episode, features and network."""

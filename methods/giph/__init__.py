@@ -1,0 +1,1 @@
+"""GiPH: the method and its policy."""

@@ -1,0 +1,1 @@
+"""Methods that do not learn, one file each."""

@@ -1,0 +1,1 @@
+"""CP-SAT: the method and its model of a placement."""

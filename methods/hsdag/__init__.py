@@ -1,0 +1,1 @@
+"""HSDAG: the method and its policy."""

@@ -1,0 +1,1 @@
+"""How learners are trained: step by step, whole placements, REINFORCE, PPO."""

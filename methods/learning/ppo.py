@@ -1,0 +1,142 @@
+"""Proximal policy optimisation (Schulman et al. 2017) and REINFORCE on whole placements. No networks and no problems belong here.
+
+Every decision of a placement (a device for one operation) shares the placement's reward. Rewards become advantages by a
+`Baseline`; advantages become weights of ∇ log π, which `methods.learning.reinforce.Learner` applies, by `surrogate_weights` for PPO or as
+they are for REINFORCE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from envs.problem.errors import InputError
+from envs.problem.measurement import Measurements, Outcome
+
+
+@dataclass(frozen=True)
+class PolicyGradientConfig:
+    """How sampled placements become new weights. Defaults are those of Mars (section 4.2)."""
+
+    algorithm: Literal["ppo", "reinforce"] = "ppo"
+    """``reinforce`` takes one step on all samples and has no use for ``epochs``, ``minibatches``, ``clip_ratio`` and ``ratio``."""
+    samples: int = 10
+    """Placements of each problem that are drawn from one policy."""
+    window: int = 20
+    """Latest placements of each problem that an update learns from; the first update waits until there are so many."""
+    epochs: int = 3
+    minibatches: int = 4
+    clip_ratio: float = 0.2
+    """ε of the clipped objective."""
+    ratio: Literal["decision", "placement"] = "decision"
+    """Whether the ratio of new to old probability is that of each decision or of the placement as a whole."""
+    baseline: Literal["none", "average", "ema"] = "ema"
+    """Taken off the reward: nothing, the mean of all earlier rewards of the problem, or their exponential moving average."""
+    decay: float = 0.99
+    """μ of the exponential moving average (Mars, equation 7)."""
+    normalize: bool = False
+    """Instead of the baseline, take the mean of an update's rewards off, problem by problem, and divide by their standard deviation."""
+    entropy: float = 0.001
+    """Weight of the policy's entropy in the objective."""
+    learning_rate: float = 3e-4
+    """Of Adam."""
+    clip: float | None = 1.0
+    """Largest norm of the gradient; None leaves it as it is."""
+    average: float = 0.0
+    """Decay of the running average of the weights, update by update, which is what a search leaves behind to place or start others with;
+    0 leaves the last ones."""
+    invalid_seconds: float = 100.0
+    """What a placement that cannot run counts as; reward -10."""
+    slow_seconds: float = 0.0
+    """What a placement counts as that takes this long or longer, or was given up as too slow; 0 for no such limit."""
+    patience: int = 0
+    """Updates without a better placement after which the search ends; 0 goes on until the budget is spent."""
+
+    def __post_init__(self) -> None:
+        for key in ("samples", "window", "epochs", "minibatches"):
+            if getattr(self, key) < 1:
+                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
+        if not 0.0 <= self.decay < 1.0:
+            raise InputError(f"setting 'decay' is {self.decay}; it must be at least 0 and below 1")
+        if not 0.0 <= self.average < 1.0:
+            raise InputError(f"setting 'average' is {self.average}; it must be at least 0 and below 1")
+        for key in ("slow_seconds", "patience"):
+            if getattr(self, key) < 0:
+                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must not be negative")
+        if not (self.invalid_seconds > 0 and self.clip_ratio > 0):
+            raise InputError(f"settings 'invalid_seconds' ({self.invalid_seconds}) and 'clip_ratio' ({self.clip_ratio}) must be positive")
+
+
+def root_rewards(result: Measurements, config: PolicyGradientConfig) -> np.ndarray:
+    """The reward -√r of every placement (GDP section 4.1, Mars equation 7), float64[B]; failures by ``config``."""
+    value = np.where(result.ok, result.objective, config.invalid_seconds)
+    if config.slow_seconds:
+        slow = (result.ok & (result.objective >= config.slow_seconds)) | (result.outcome == Outcome.TOO_SLOW)
+        value = np.where(slow, config.slow_seconds, value)
+    return -np.sqrt(value)
+
+
+class Baseline:
+    """The running baseline of one problem's rewards."""
+
+    def __init__(self, config: PolicyGradientConfig) -> None:
+        self.config = config
+        self.count, self.value = 0, 0.0
+
+    def advantages(self, rewards: np.ndarray) -> np.ndarray:
+        """R_t - B_t of rewards in the order of their trials, float64[B].
+
+        ``ema``: B_t = (1 - μ) R_t + μ B_(t-1), B_1 = R_1 (Mars, equation 7). ``average``: the mean of R_1 … R_(t-1), and R_1 for
+        the first trial, which nothing came before (GDP section 4.1).
+        """
+        out = np.empty(len(rewards))
+        for i, reward in enumerate(rewards.tolist()):
+            if self.config.baseline == "ema":
+                self.value = reward if self.count == 0 else (1 - self.config.decay) * reward + self.config.decay * self.value
+                out[i] = reward - self.value
+            elif self.config.baseline == "average":
+                out[i] = reward - self.value if self.count else 0.0
+                self.value += (reward - self.value) / (self.count + 1)
+            else:
+                out[i] = reward
+            self.count += 1
+        return out
+
+    def state(self) -> dict[str, Any]:
+        return {"count": self.count, "value": float(self.value)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.count, self.value = int(state["count"]), float(state["value"])
+
+
+def surrogate_weights(log_probs: Tensor, old: Tensor, advantages: Tensor, config: PolicyGradientConfig) -> Tensor:
+    """What ∇ log π of each decision is multiplied by in the gradient of min(r A, clip(r, 1 - ε, 1 + ε) A), [B, L].
+
+    With r = π / π_old that gradient is r A ∇ log π, or zero where clipping makes the objective flat.
+
+    Args:
+        log_probs: log π of the decisions now, [B, L].
+        old: log π when they were drawn, [B, L].
+        advantages: one a placement, [B].
+        config: ε, and whether r is that of a decision or of a placement.
+    """
+    difference = log_probs.detach() - old
+    if config.ratio == "placement":
+        difference = difference.sum(dim=1, keepdim=True).expand_as(difference)
+    ratio, a = difference.exp(), advantages[:, None]
+    flat = ((a > 0) & (ratio > 1 + config.clip_ratio)) | ((a < 0) & (ratio < 1 - config.clip_ratio))
+    return torch.where(flat, torch.zeros_like(ratio), ratio * a)
+
+
+def minibatches(n: int, config: PolicyGradientConfig, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Rows of every update on ``n`` samples: shuffled parts, anew in each epoch; all of them once for REINFORCE."""
+    if config.algorithm == "reinforce":
+        yield np.arange(n)
+        return
+    for _ in range(config.epochs):
+        yield from np.array_split(rng.permutation(n), min(config.minibatches, n))

@@ -1,0 +1,1 @@
+"""Networks and features that several methods use."""

@@ -1,0 +1,121 @@
+"""The sequence-to-sequence placer: a bidirectional LSTM reads operations, an LSTM with attention decides their devices one by one.
+
+Mirhoseini et al. (2017, 2018) read the whole sequence at once; Mars (section 3.3) goes segment by segment. The attention is the
+additive one of Bahdanau et al. (2015): its context is an input of the decoder, next to the device decided before.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from envs.problem.errors import InputError
+from methods.nets.attentive_decoder import AttentiveDecoder
+from methods.nets.decisions import Decisions, decide
+
+
+class Seq2Seq(nn.Module):
+    """Encoder and decoder.
+
+    Args:
+        inputs: length of an operation's representation.
+        devices: D.
+        hidden: size of the decoder, and of the encoder's two directions together.
+        attention: size of the space in which the decoder's state and the encoder's are compared; 0 takes ``hidden``.
+        segment: s, operations in a segment; 0 takes the whole sequence as one. The encoder begins a segment in the state in which it
+            ended the one before, the decoder goes on from its own; attention sees the present segment only.
+        tanh_constant: C of logits C·tanh(logits / T); 0 leaves them as they are (times 1 / T).
+        temperature: T.
+    """
+
+    def __init__(
+        self, inputs: int, devices: int, hidden: int = 512, attention: int = 0, segment: int = 0,
+        tanh_constant: float = 0.0, temperature: float = 1.0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if hidden % 2:
+            raise InputError(f"the placer's hidden size is {hidden}; it is split into two directions, so it must be even")
+        width = attention or hidden
+        self.encoder = nn.LSTM(inputs, hidden // 2, batch_first=True, bidirectional=True)
+        self.cell = nn.LSTMCell(2 * hidden, hidden)
+        self.devices = nn.Embedding(devices + 1, hidden)  # the last stands for "nothing decided yet"
+        self.key = nn.Linear(hidden, width)
+        self.query = nn.Linear(hidden, width, bias=False)
+        self.energy = nn.Linear(width, 1, bias=False)
+        self.output = nn.Linear(2 * hidden, devices)
+        self.segment, self.tanh_constant, self.temperature = segment, tanh_constant, temperature
+
+    def encode(self, x: Tensor) -> tuple[list[Tensor], tuple[Tensor, Tensor]]:
+        """Encoder outputs [B, s, hidden] of every segment of ``x`` [B, N, inputs], and the decoder's first state, [B, hidden] twice."""
+        parts = x.split(self.segment or x.shape[1], dim=1)
+        out, state = self.encoder(parts[0])
+        h, c = (torch.cat((s[0], s[1]), dim=1) for s in state)
+        outputs = [out]
+        for part in parts[1:]:
+            out, state = self.encoder(part, state)
+            outputs.append(out)
+        return outputs, (h, c)
+
+    def _weights(self) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """What each decision before adds to the gates [D + 1, 4 hidden], and the weights that `AttentiveDecoder` takes."""
+        own, context = self.cell.weight_ih.split(self.cell.hidden_size, dim=1)
+        gates = self.devices.weight @ own.t() + self.cell.bias_ih + self.cell.bias_hh
+        return gates, (torch.cat((context, self.cell.weight_hh), dim=1), self.query.weight, self.energy.weight[0])
+
+    def _decide(self, h: Tensor, context: Tensor, allowed: Tensor, actions: Tensor | None, noise: Tensor | None) -> Decisions:
+        """Decisions from the decoder's states and contexts, [B, T, hidden]."""
+        logits = self.output(torch.cat((h, context), dim=2)) / self.temperature
+        if self.tanh_constant:
+            logits = self.tanh_constant * torch.tanh(logits)
+        return decide(logits, allowed, actions, noise)
+
+    def _draw(
+        self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, given: Tensor | None, noise: Tensor | None
+    ) -> tuple[Decisions, Tensor, Tensor]:
+        """Decisions on a segment, one after another, and the decoder's state after them."""
+        keys, (gates, weights) = self.key(states), self._weights()
+        made: list[Decisions] = []
+        for t in range(allowed.shape[1]):
+            hs, contexts, c = AttentiveDecoder.apply(gates[before][:, None], states, keys, h, c, *weights)
+            at = slice(t, t + 1)
+            known, drawn = (None if part is None else part[:, at] for part in (given, noise))
+            made.append(self._decide(hs, contexts, allowed[:, at], known, drawn))
+            h, before = hs[:, 0], made[-1].actions[:, 0]
+        return Decisions(*(torch.cat(parts, dim=1) for parts in zip(*made, strict=True))), h, c
+
+    def _score(
+        self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, actions: Tensor
+    ) -> tuple[Decisions, Tensor, Tensor]:
+        """Known decisions on a segment, and the decoder's state after them."""
+        gates, weights = self._weights()
+        given = functional.embedding(torch.cat((before[:, None], actions[:, :-1]), dim=1), gates)
+        hs, contexts, c = AttentiveDecoder.apply(given, states, self.key(states), h, c, *weights)
+        return self._decide(hs, contexts, allowed, actions, None), hs[:, -1], c
+
+    def forward(self, x: Tensor, allowed: Tensor, actions: Tensor | None = None, noise: Tensor | None = None) -> Decisions:
+        """Decide the devices of all positions, or score given ones.
+
+        Args:
+            x: representations, [B or 1, N, inputs].
+            allowed: devices each position may use, bool[B or 1, N, D].
+            actions: decisions to score, int64[B, N]; with noise, those below 0 are drawn.
+            noise: as in `decide`, [B, N, D]; without it and ``actions`` the most probable devices of each row of x.
+        """
+        batch = len(x) if actions is None and noise is None else len(actions) if actions is not None else len(noise)  # type: ignore[arg-type]
+        outputs, (h, c) = self.encode(x)
+        h, c = h.expand(batch, -1), c.expand(batch, -1)
+        before = torch.full((batch,), self.devices.num_embeddings - 1)
+        parts: list[Decisions] = []
+        at = 0
+        for states in outputs:
+            rows = slice(at, at + states.shape[1])
+            if actions is None or noise is not None:
+                given, drawn = (None if part is None else part[:, rows] for part in (actions, noise))
+                made, h, c = self._draw(states, h, c, before, allowed[:, rows], given, drawn)
+            else:
+                made, h, c = self._score(states, h, c, before, allowed[:, rows], actions[:, rows])
+            parts.append(made)
+            before = made.actions[:, -1]
+            at = rows.stop
+        return Decisions(*(torch.cat(p, dim=1) for p in zip(*parts, strict=True)))

@@ -1,0 +1,1 @@
+"""Placing without learning: list scheduling, moves, constraints, starts."""

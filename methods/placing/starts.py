@@ -1,0 +1,39 @@
+"""Good placements to start a search from. What improves them does not belong here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from envs.problem.problem import Problem
+from methods.placing.constraints import fit_memory, unit_seconds
+from methods.placing.list_scheduling import by_rank, cpop, heft, list_schedule, upward_ranks
+from methods.placing.one_go import level_blocks, partition, single_device
+
+DEARER = (2.0, 4.0, 8.0)
+"""Factors on communication: HEFT that dreads transfers keeps chains together, which a FIFO device often rewards."""
+SINGLES = 4
+"""At most this many single devices, fastest first."""
+
+
+def good_starts(problem: Problem, seed: int) -> np.ndarray:
+    """Distinct feasible placements int16[S, V]: HEFT first, then the other one-go heuristics."""
+    found = np.stack(list(_all(problem, seed)))
+    found = fit_memory(problem, found)
+    _, first = np.unique(found, axis=0, return_index=True)
+    return found[np.sort(first)]
+
+
+def _all(problem: Problem, seed: int) -> Iterator[np.ndarray]:
+    yield heft(problem).device
+    for device in np.argsort(unit_seconds(problem).sum(axis=0), kind="stable")[:SINGLES]:
+        yield single_device(problem, int(device))
+    yield cpop(problem).device
+    yield list_schedule(problem, by_rank(problem, upward_ranks(problem)), insertion=False).device
+    for factor in DEARER:
+        network = replace(problem.network, delay=problem.network.delay * factor, bandwidth=problem.network.bandwidth / factor)
+        yield heft(replace(problem, network=network)).device
+    yield level_blocks(problem)
+    yield partition(problem, np.arange(problem.n_devices), seed)

@@ -1,0 +1,184 @@
+"""Finding a sweep's directory and reading it for a report. Nothing is computed or written here but the cache of bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection as AnyCollection
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from envs.problem.errors import InputError, nearest
+from orchestration.analysis.runs import EXACT, Collection, collect
+from orchestration.folder.definition_copy import kept, kept_hash
+from orchestration.folder.ledger import LEDGER, entries
+from orchestration.specs.results import TrialResult
+from orchestration.specs.state_files import safe_name
+from orchestration.specs.trial import ProblemSpec, Trial
+
+HOME = Path(".placewright")
+"""Where sweeps leave their directories, relative to the working directory."""
+BOUNDS = "bounds.json"
+COUNTED = "counted.json"
+"""Which trials belong to the definition that ran last; the ledger also keeps those of earlier versions of it."""
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """What a report needs of one sweep's directory."""
+
+    folder: Path
+    name: str
+    collection: Collection
+    specs: dict[str, ProblemSpec]
+    """Description of each problem, by problem hash."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Kind of every stage (`orchestration.specs.trial.KINDS`)."""
+    ended: Mapping[str, tuple[Trial, TrialResult]] = field(default_factory=dict)
+    """Every trial that counts, by content hash."""
+    baseline: str | None = None
+    """The ``baseline`` of the definition's ``report`` section."""
+    notes: tuple[str, ...] = ()
+    """What could not be had, a sentence each."""
+
+    @property
+    def known_baseline(self) -> str | None:
+        """The definition's baseline, unless none of its trials has ended."""
+        return self.baseline if self.baseline in {r.method for r in self.collection.runs} else None
+
+
+def sweep_folder(sweep: str, home: Path = HOME) -> Path:
+    """The directory of a sweep given by name, by directory or by its YAML file.
+
+    Raises:
+        InputError: naming the nearest sweep that has run, if this one has not.
+    """
+    path = Path(sweep)
+    if (path / LEDGER).is_file():
+        return path
+    name = _yaml_name(path) if path.suffix in (".yaml", ".yml") else sweep
+    ran = sorted(p.parent.name for p in home.glob(f"*/{LEDGER}")) if home.is_dir() else []
+    if name in ran:
+        return home / safe_name(name)
+    hint = nearest(name, ran) if ran else f"; no sweep has run in {home}/ yet, so start one with `placewright run`"
+    raise InputError(f"no sweep {name!r} has left results here{hint}")
+
+
+def _yaml_name(path: Path) -> str:
+    """The ``sweep`` key of a definition; the rest of it is not checked, since it has run already."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"cannot read sweep {path}: {' '.join(str(error).split())}") from None
+    name = document.get("sweep") if isinstance(document, dict) else None
+    if not isinstance(name, str):
+        raise InputError(f"{path} has no key 'sweep' with the sweep's name; is it a sweep definition?")
+    return name
+
+
+def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) -> SweepRecord:
+    """Everything that ended in a sweep's directory, with lower bounds.
+
+    Args:
+        trials: content hashes of the trials that count; None for those of the definition as it last ran to its end, or all if
+            it has been changed since.
+
+    Raises:
+        InputError: if nothing has run there.
+    """
+    trials = remembered(folder) if trials is None else set(trials)
+    ended = [(t, r) for t, r in entries(folder) if trials is None or r.trial in trials]
+    if not ended:
+        raise InputError(f"no trial of {folder} has ended yet; let the sweep run on and try again")
+    results = [r for _, r in ended]
+    specs = _specs(ended)
+    bounds, notes = _bounds(folder, results, specs)
+    section = kept(folder).get("report")
+    baseline = section.get("baseline") if isinstance(section, dict) else None
+    name = next((r.sweep for r in results if r.sweep), folder.name)
+    kinds = {r.stage: r.kind for r in results}
+    known = {r.trial: (t, r) for t, r in ended}
+    record = SweepRecord(
+        folder, name, collect(results, bounds), specs, kinds, known, baseline if isinstance(baseline, str) else None, notes
+    )
+    if record.baseline != record.known_baseline:
+        record = replace(record, notes=(*notes, f"the baseline {baseline!r} has no result, so the leader stands in for it"))
+    return record
+
+
+def remember(folder: Path, trials: AnyCollection[str]) -> None:
+    """Keep which trials count, for reports made later."""
+    content = {"definition": kept_hash(folder), "trials": sorted(trials)}
+    (folder / COUNTED).write_text(json.dumps(content), encoding="utf-8")
+
+
+def remembered(folder: Path) -> set[str] | None:
+    """What `remember` kept, unless the definition has been changed since."""
+    try:
+        content = json.loads((folder / COUNTED).read_text(encoding="utf-8"))
+        return set(content["trials"]) if content["definition"] == kept_hash(folder) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _specs(ended: Iterable[tuple[Trial, TrialResult]]) -> dict[str, ProblemSpec]:
+    return {p.problem_hash: spec for t, r in ended for spec, p in zip(t.problems, r.problems, strict=False) if p.problem_hash}
+
+
+def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
+    """The ``report`` section of a sweep given by its YAML file; by name or folder that of the definition as it ran.
+
+    Its ``tables`` hold those too that come by themselves, for ablations and for graphs held out.
+    """
+    from orchestration.report.paper.contrasts import with_defaults
+
+    definition = kept(folder) if sweep.suffix not in (".yaml", ".yml") else _merged(sweep)
+    section = definition.get("report")
+    return {**(section if isinstance(section, dict) else {}), "tables": with_defaults(definition)}
+
+
+def _merged(sweep: Path) -> dict[str, Any]:
+    """A definition with its fragments."""
+    from orchestration.definition.issues import Issues
+    from orchestration.definition.source import read_source
+
+    issues = Issues()
+    source = read_source(sweep, issues)
+    if source is None or issues.found:
+        raise InputError(f"cannot read sweep {sweep}; see `placewright validate {sweep}`")
+    plain: dict[str, Any] = source.node.plain()
+    return plain
+
+
+def _bounds(folder: Path, results: Iterable[TrialResult], specs: dict[str, ProblemSpec]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Lower bounds by problem hash, kept beside the ledger because they can take longer than the report itself."""
+    from envs.simulators.bounds import lower_bound
+    from envs.simulators.work_conserving.discipline import with_free_inputs
+
+    exact = [p for r in results for p in r.problems if p.protocol.endswith(EXACT)]
+    needed = sorted({p.problem_hash for p in exact})
+    # Where inputs cost nothing (DOPPLER's simulator), a bound that counts them would be none.
+    free = {p.problem_hash for p in exact if "work-conserving" in p.protocol}
+    path = folder / BOUNDS
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        bounds = {key: float(kept[_bound_name(key, free)]) for key in needed if _bound_name(key, free) in kept}
+    except (OSError, ValueError, TypeError, AttributeError):
+        bounds = {}
+    missing, notes = [key for key in needed if key not in bounds], []
+    for key in missing:
+        try:
+            problem = specs[key].load()
+            bounds[key] = lower_bound(with_free_inputs(problem) if key in free else problem)
+        except InputError as error:
+            notes.append(f"no lower bound for {specs[key].label}: {error}")
+    if missing:
+        path.write_text(json.dumps({_bound_name(k, free): b for k, b in bounds.items()}, sort_keys=True), encoding="utf-8")
+    return bounds, tuple(notes)
+
+
+def _bound_name(problem_hash: str, free: set[str]) -> str:
+    return f"{problem_hash} inputs free" if problem_hash in free else problem_hash

@@ -1,0 +1,1 @@
+"""What commands do that is not a sweep's run."""

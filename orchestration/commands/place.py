@@ -1,0 +1,191 @@
+"""Placing one model of a user: a single trial in this process, compared with every single device. Sweeps do not belong here."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envs.problem.errors import InputError
+from envs.problem.problem import Problem
+from orchestration.specs.trial import Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
+
+MODEL_SUFFIXES = (".onnx", ".xml", ".json")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What came out."""
+
+    problem: Problem
+    method: str
+    placement: np.ndarray
+    """int16[V]."""
+    makespan: float
+    """Seconds."""
+    objective: float
+    """Seconds or joules."""
+    lower_bound: float
+    """In the problem's objective."""
+    single: tuple[tuple[str, float | None, str], ...]
+    """For every device: name, objective if all operations run there, and why they cannot if that is None."""
+    evaluations: int
+    wall_seconds: float
+    files: tuple[Path, ...] = ()
+
+
+def problem_spec(model: str, network: str | None = None, costs: str | None = None, objective: str | None = None) -> ProblemSpec:
+    """The problem that the command line names.
+
+    Args:
+        model: an ONNX or OpenVINO IR file, a JSON graph or problem, or the name of a known model.
+        network: a known network or a JSON file; None keeps that of a JSON problem.
+        costs: a cost model; None is roofline for models and the file's own for JSON.
+        objective: ``makespan`` or ``energy``; None is the file's own, or makespan.
+
+    Raises:
+        InputError: for unknown names, missing files, and a model without a network.
+    """
+    from orchestration.specs.sources import costs_source, graph_source, network_source, own_network_name
+
+    here, path = Path.cwd(), Path(model)
+    is_json = path.suffix == ".json"
+    if path.suffix not in MODEL_SUFFIXES and path.suffix and path.exists():
+        raise InputError(f"{model} is no model that can be read; known endings are {', '.join(MODEL_SUFFIXES)}")
+    if network is None and not is_json:
+        raise InputError(f"model {model!r} says nothing about devices; give --network with a known network or a JSON file")
+    own = network is None
+    named = path.suffix not in MODEL_SUFFIXES
+    graph = graph_source({"model": model} if named else {"problem" if own else "file": model}, here, here)
+    if own:
+        target, label = FrozenDict({"own": True}), own_network_name(graph)
+    else:
+        target = network_source({"file": network} if str(network).endswith(".json") else {"named": network}, here, here)
+        label = Path(str(network)).stem if "file" in target else str(network)
+    cost = costs_source(costs, here, here) if costs else FrozenDict({"kind": "own" if is_json else "roofline"})
+    goal = objective or ("own" if own else "makespan")
+    return ProblemSpec(graph, target, cost, goal, model if named else path.stem, label)
+
+
+def place(
+    spec: ProblemSpec,
+    method: str = "local-search",
+    settings: Mapping[str, Any] | None = None,
+    budget: int = 2000,
+    seed: int = 0,
+    progress: Callable[[int, float], None] | None = None,
+) -> Placed:
+    """Search for a placement as a trial of a sweep would (same seed, same result), and measure every single device beside it.
+
+    Args:
+        settings: the method's settings that differ from its defaults.
+        budget: placements that may be evaluated.
+        progress: told evaluations and best objective so far.
+
+    Raises:
+        InputError: for an unknown method or setting, a budget below 1, or a problem without any valid placement.
+    """
+    from envs.simulators.bounds import lower_bound
+    from methods.contract.registry import configure
+    from orchestration.rewards.evaluators import build_evaluator
+    from orchestration.specs.results import placement_array
+    from orchestration.trials.run_trial import run_trial
+
+    if budget < 1:
+        raise InputError(f"a budget of {budget} evaluations finds nothing; give 1 or more")
+    config = dataclasses.asdict(configure(method, settings or {}))
+    problem = spec.load()
+    # With the smaller batch a small budget still gives the method a few rounds in which to learn.
+    batch = int(np.clip(budget // 8, 1, 64))
+    trial = Trial(method, method, FrozenDict(config), (spec,), EvaluatorSpec(), Budget(budget), seed, batch=batch)
+    evaluator = build_evaluator(trial.evaluator)
+    result = run_trial(trial, evaluator, _Progress(progress) if progress else None)
+    best = result.problems[0]
+    placement = placement_array(best)
+    single = _single_devices(problem)
+    if placement is None or best.objective is None or best.seconds is None:
+        outcomes = ", ".join(f"{n} {name}" for name, n in sorted(result.outcomes.items()))
+        raise InputError(
+            f"method {method!r} found no placement of {problem.name} that runs within {budget} evaluations ({outcomes}); "
+            "raise --budget, try another --method, or give the devices more memory"
+        )
+    bound = max(lower_bound(problem), result.report.get("lower_bound", 0.0) if problem.objective == "makespan" else 0.0)
+    return Placed(problem, method, placement, best.seconds, best.objective, bound, single, result.evaluations, result.wall_seconds)
+
+
+class _Progress:
+    """Passes a running trial's state on to a function."""
+
+    def __init__(self, tell: Callable[[int, float], None]) -> None:
+        self.tell = tell
+
+    def progress(self, state: Any) -> None:
+        """Called by the runner after every update."""
+        self.tell(state.evaluations, state.problems[0].objective)
+
+
+def _single_devices(problem: Problem) -> tuple[tuple[str, float | None, str], ...]:
+    from envs.simulators.fifo.evaluator import Simulator
+    from orchestration.analysis.schedule import why_not
+
+    everything = np.repeat(np.arange(problem.n_devices, dtype=np.int16)[:, None], problem.n_nodes, axis=1)
+    result = Simulator().evaluate(problem, everything)
+    return tuple(
+        (name, float(result.objective[d]) if result.ok[d] else None, "" if result.ok[d] else why_not(problem, everything[d]))
+        for d, name in enumerate(problem.network.names)
+    )
+
+
+def write(placed: Placed, folder: Path) -> Placed:
+    """Write the placement (with its problem, so that ``placewright simulate`` can repeat it), timeline, trace and picture."""
+    from envs.sources.files import dump_problem, save
+    from orchestration.analysis import schedule
+    from orchestration.plots import placed_graph, timeline
+
+    problem = placed.problem
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = re.sub(r"[^\w.-]+", "-", problem.graph.name)
+    title = f"{problem.name} by {placed.method}"
+    plan = schedule.simulate(problem, placed.placement)
+    files = [folder / f"{stem}.placement.json"]
+    save(dump_problem(problem, placed.placement[None, :]), files[0])
+    bound = placed.lower_bound if problem.objective == "makespan" else None
+    files.append(timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound))
+    files.append(timeline.write_trace(plan, folder / f"{stem}.trace.json", title))
+    files += placed_graph.draw(problem, placed.placement, folder / f"{stem}.graph", title)
+    return dataclasses.replace(placed, files=tuple(files))
+
+
+def summary(placed: Placed) -> str:
+    """The times side by side, for a terminal: best first, then every device alone, then the bound."""
+    from orchestration.analysis.table import Table, terminal
+    from orchestration.report.tables import percent, significant
+
+    scale, unit = (1e3, "ms") if placed.problem.objective == "makespan" else (1.0, "J")
+    counts = np.bincount(placed.placement, minlength=placed.problem.n_devices)
+    spread = ", ".join(f"{n} on {d}" for d, n in zip(placed.problem.network.names, counts, strict=True) if n)
+    rows = [(placed.method, significant(placed.objective * scale), percent(_over(placed.objective, placed.lower_bound)), "")]
+    for name, value, why in sorted(placed.single, key=lambda s: (s[1] is None, s[1] or 0.0)):
+        if value is None:
+            rows.append((f"{name} only", "–", "–", why))
+        else:
+            faster = f"{value / placed.objective:.2f} × the time" if placed.objective > 0 else ""
+            rows.append((f"{name} only", significant(value * scale), percent(_over(value, placed.lower_bound)), faster))
+    rows.append(("lower bound", significant(placed.lower_bound * scale), "", ""))
+    table = Table(
+        f"{placed.problem.name}: {placed.problem.n_nodes} operations, {placed.problem.graph.n_edges} edges",
+        ("placement", unit, "above bound", ""),
+        tuple(rows),
+        (f"{spread}; {placed.evaluations:,} evaluations in {placed.wall_seconds:.1f} s",),
+        footer=1,
+    )
+    return terminal([table])
+
+
+def _over(value: float, bound: float) -> float:
+    return value / bound - 1 if bound > 0 else float("nan")

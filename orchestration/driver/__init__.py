@@ -1,0 +1,1 @@
+"""A sweep from its first trial to its last."""

@@ -1,0 +1,372 @@
+"""Where trials run: in this process, or as tasks of a Ray that is started here or found. What runs when does not belong here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from envs.problem.errors import InputError
+from orchestration.commands.status import write_statistics
+from orchestration.driver import capacity
+from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.state_files import write_atomic
+from orchestration.specs.trial import Job, Trial
+from orchestration.tracking.tracker import Tracker, TrackingSpec, quiet_environment
+from orchestration.trials.worker import Ended, execute, lost, policy_path
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}  # fmt: skip
+"""A trial computes in one thread; trials run side by side."""
+WAIT_SECONDS = 0.25
+"""Longest wait for a trial before the driver looks at its display again."""
+MAX_SIMULATORS = 16
+LOOK_SECONDS = 2.0
+"""How often the driver looks after its actors."""
+KEPT_POLICIES = 64
+"""Policies kept in the object store for the trials that start from them; the longest unused goes."""
+
+
+class Backend(Protocol):
+    """Something that runs trials."""
+
+    def begin_tracking(self, spec: TrackingSpec) -> None:
+        """Open the store; InputError if it cannot be opened."""
+        ...
+
+    def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
+        """See `Tracker.end`."""
+        ...
+
+    def room(self, resources: FrozenDict) -> int:
+        """How many more trials with these resources may be handed over now."""
+        ...
+
+    def submit(self, job: Job, sweep: str) -> None:
+        """Hand a trial over."""
+        ...
+
+    def check(self, trials: Sequence[Trial]) -> list[str]:
+        """Notes about what these trials need; InputError if there never will be such resources or such a host."""
+        ...
+
+    def busy(self) -> int:
+        """How many trials are not back yet."""
+        ...
+
+    def running(self) -> int:
+        """How many of them have room to run now."""
+        ...
+
+    def waiting(self) -> str:
+        """How many of them wait for what no machine has, in words; empty if none does."""
+        ...
+
+    def wait(self) -> list[tuple[Job, Ended]]:
+        """Trials that came back, after a short wait; maybe none."""
+        ...
+
+    def stop(self) -> None:
+        """Stop what is running."""
+        ...
+
+    def close(self) -> None:
+        """Give back what was started."""
+        ...
+
+
+class LocalBackend:
+    """One trial after another in this process; the specification of what the others must give."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting: deque[tuple[Job, str]] = deque()
+        self._tracker: Tracker | None = None
+
+    def begin_tracking(self, spec: TrackingSpec) -> None:
+        """See `Backend`."""
+        self._tracker = Tracker(spec)
+        self._tracker.begin()
+
+    def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
+        """See `Backend`."""
+        return None if self._tracker is None else self._tracker.end(status, artifacts, timeout)
+
+    def room(self, resources: FrozenDict) -> int:
+        """See `Backend`."""
+        return 1 - len(self._waiting)
+
+    def submit(self, job: Job, sweep: str) -> None:
+        """See `Backend`."""
+        self._waiting.append((job, sweep))
+
+    def check(self, trials: Sequence[Trial]) -> list[str]:
+        """See `Backend`; nothing is reserved here."""
+        return []
+
+    def busy(self) -> int:
+        """See `Backend`."""
+        return len(self._waiting)
+
+    def running(self) -> int:
+        """See `Backend`."""
+        return len(self._waiting)
+
+    def waiting(self) -> str:
+        """See `Backend`."""
+        return ""
+
+    def wait(self) -> list[tuple[Job, Ended]]:
+        """See `Backend`."""
+        job, sweep = self._waiting.popleft()
+        report = self._tracker.live if self._tracker is not None else lambda _trial, _snapshot: None
+        return [(job, execute(job, str(self._folder), sweep, report))]
+
+    def stop(self) -> None:
+        """See `Backend`."""
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """See `Backend`."""
+
+
+class RayBackend:
+    """Trials as Ray tasks, the reward service and the tracker as actors on the driver's node.
+
+    Nothing is expected of other nodes' disks: what a trial learned travels through the object store to the driver, which keeps
+    it in the sweep's directory, and from there to the trials that start from it.
+    """
+
+    def __init__(self, folder: Path, *, address: str | None, cpus: int | None, simulators: int | None, service: bool) -> None:
+        self._folder = folder.resolve()
+        self._started = start_ray(address, cpus)
+        import ray
+
+        self._ray = ray
+        self._count()
+        self._node = ray.get_runtime_context().get_node_id()
+        self._service = None
+        if service:
+            from orchestration.rewards.ray_service import start_service
+
+            self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS), self._folder, self._node)
+        self._task: Any = ray.remote(max_retries=0, num_returns=2)(_task)
+        self._running: dict[Any, _Running] = {}
+        self._handed: Counter[FrozenDict] = Counter()
+        """How many of them have which resources."""
+        self._policies: OrderedDict[str, Any] = OrderedDict()
+        self._tracker: Any = None
+        self._spec: TrackingSpec | None = None
+        self._asked: dict[str, Any] = {}
+        """Calls to the tracker and the service that say how they are."""
+        self._looked = 0.0
+
+    def begin_tracking(self, spec: TrackingSpec) -> None:
+        """See `Backend`."""
+        self._spec, self._tracker = spec, self._new_tracker(spec)
+        try:
+            self._ray.get(self._tracker.begin.remote())
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, InputError):
+                raise InputError(str(error.cause)) from None
+            raise
+
+    def _new_tracker(self, spec: TrackingSpec) -> Any:
+        from orchestration.rewards.ray_service import actor, on_node
+
+        return actor(Tracker, max_concurrency=4, scheduling_strategy=on_node(self._node)).remote(spec)
+
+    def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
+        """See `Backend`; a tracker whose process died is started again and goes on where it was."""
+        for _ in range(3):
+            if self._tracker is None or self._spec is None:
+                return None
+            try:
+                return self._ray.get(self._tracker.end.remote(status, artifacts, timeout))
+            except (self._ray.exceptions.RayActorError, self._ray.exceptions.RayTaskError):
+                self.begin_tracking(self._spec)
+        return "the tracker's process keeps dying; the ledger keeps what is missing and running the sweep again sends it"
+
+    def room(self, resources: FrozenDict) -> int:
+        """Enough for every CPU to find its next trial waiting, and no more, so that memory does not grow with the sweep.
+
+        Trials with other resources do not count: while those wait for something scarce, the CPUs go on.
+        """
+        return 2 * self._cpus + 2 - self._handed[resources]
+
+    def submit(self, job: Job, sweep: str) -> None:
+        """See `Backend`."""
+        r = job.trial.resources
+        task = self._task.options(num_cpus=r.get("num_cpus", 1), num_gpus=r.get("num_gpus", 0), resources=dict(r.get("custom", {})) or None)
+        policy = None if job.trial.parent is None else self._policy(job.trial.parent)
+        ended, learned = task.remote(job, str(self._folder), sweep, self._tracker, self._service, policy, self._node)
+        self._running[ended] = _Running(job, sweep, learned)
+        self._handed[r] += 1
+
+    def _policy(self, parent: str) -> list[Any] | None:
+        """The object that holds a trial's policy file, in a list so that only a worker that lacks the file fetches it."""
+        if parent not in self._policies:
+            path = policy_path(self._folder, parent)
+            if not path.exists():
+                return None
+            self._policies[parent] = self._ray.put(path.read_bytes())
+            if len(self._policies) > KEPT_POLICIES:
+                self._policies.popitem(last=False)
+        self._policies.move_to_end(parent)
+        return [self._policies[parent]]
+
+    def check(self, trials: Sequence[Trial]) -> list[str]:
+        """See `Backend`."""
+        from orchestration.rewards.ray_service import unserved
+
+        grows = capacity.may_grow(self._ray.nodes())
+        notes = capacity.check(trials, self._nodes, grows)
+        missing = unserved(sorted({t.evaluator.key for t in trials}))
+        if missing and not grows:
+            raise InputError(f"{missing}; start a node with that resource, or name another host")
+        return notes + ([missing] if missing else [])
+
+    def busy(self) -> int:
+        """See `Backend`."""
+        return len(self._running)
+
+    def running(self) -> int:
+        """See `Backend`."""
+        return capacity.running(self._handed, self._nodes)
+
+    def waiting(self) -> str:
+        """See `Backend`."""
+        return capacity.homeless(self._handed, self._nodes)
+
+    def _count(self) -> None:
+        """What machines there are now."""
+        self._nodes = capacity.alive(self._ray.nodes())
+        self._cpus = max(1, int(sum(n.get("CPU", 0) for n in self._nodes)))
+
+    def wait(self) -> list[tuple[Job, Ended]]:
+        """See `Backend`."""
+        self._look()
+        waiting = list(self._running)
+        done, _ = self._ray.wait(waiting, num_returns=1, timeout=WAIT_SECONDS, fetch_local=True)
+        if done and len(waiting) > 1:
+            done, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        back = []
+        for reference in done:
+            one = self._running.pop(reference)
+            trial = one.job.trial
+            self._handed[trial.resources] -= 1
+            try:
+                ended, away = self._ray.get(reference)
+                path = policy_path(self._folder, trial.content_hash)
+                if away and not path.exists():
+                    write_atomic(path, self._ray.get(one.learned))
+            except self._ray.exceptions.RayError as error:  # the worker or its node died; what the trial does ends as a record
+                reason = str(error).strip().splitlines()[0]
+                ended = lost(trial, f"the worker of trial {trial.short} was lost: {reason}", one.sweep)
+            back.append((one.job, ended))
+        return back
+
+    def _look(self) -> None:
+        """Now and then: count machines, start the tracker again if it died, and note how the hosts are for `placewright hosts`."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        self._count()
+        for name, actor in (("tracker", self._tracker), ("service", self._service)):
+            call = self._asked.get(name)
+            if call is not None and not self._ray.wait([call], timeout=0)[0]:
+                continue
+            if actor is not None:
+                self._asked[name] = (actor.begin if name == "tracker" else actor.statistics).remote()
+            if call is None:
+                continue
+            try:
+                answer = self._ray.get(call)
+            except self._ray.exceptions.RayActorError:
+                if name == "tracker" and self._spec is not None:
+                    self._tracker = self._new_tracker(self._spec)
+                    self._asked[name] = self._tracker.begin.remote()
+            except self._ray.exceptions.RayError:
+                pass  # a tracking server that is away while the tracker starts: asked again next time
+            else:
+                if name == "service":
+                    write_statistics(self._folder, answer)
+
+    def stop(self) -> None:
+        """See `Backend`."""
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._running.clear()
+        self._handed.clear()
+
+    def close(self) -> None:
+        """See `Backend`."""
+        if self._started:
+            self._ray.shutdown()
+        else:
+            for actor in (self._tracker, self._service):
+                if actor is not None:
+                    self._ray.kill(actor)
+
+
+class _Running(NamedTuple):
+    """A trial that a worker has."""
+
+    job: Job
+    sweep: str
+    learned: Any
+    """Reference to its policy file, if the worker is on another node."""
+
+
+def _task(
+    job: Job, folder: str, sweep: str, tracker: Any, service: Any, policy: list[Any] | None, driver: str
+) -> tuple[tuple[Ended, bool], bytes | None]:
+    """The body of a Ray task: how the trial ended and whether there is a policy file to be sent, and that file."""
+    import ray
+
+    def report(shown: Trial, snapshot: dict[str, Any]) -> None:
+        if tracker is not None:
+            tracker.live.remote(shown, snapshot)
+
+    def fetch() -> bytes | None:
+        return None if policy is None else ray.get(policy[0])
+
+    ended = execute(job, folder, sweep, report, service, fetch)
+    path = policy_path(Path(folder), job.trial.content_hash)
+    away = ended.status == "finished" and ray.get_runtime_context().get_node_id() != driver and path.exists()
+    return (ended, away), path.read_bytes() if away else None
+
+
+def start_ray(address: str | None, cpus: int | None) -> bool:
+    """Connect to Ray, starting one if no address is given; whether this call did, so that it should also end it.
+
+    Raises:
+        InputError: if there is no cluster at the address.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    if ray.is_initialized():
+        return False
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "placewright"}
+    if address is None:
+        for key, value in ONE_THREAD.items():
+            os.environ.setdefault(key, value)
+        quiet_environment()
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
+        return True
+    try:
+        ray.init(address=address, runtime_env={"env_vars": ONE_THREAD}, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"no Ray cluster answers at {address!r} ({reason}); start one with `ray start --head` or leave --address out"
+        ) from None
+    return True

@@ -1,0 +1,228 @@
+"""The driver of a sweep: what runs next, what is done, what must be done again. How a trial runs does not belong here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from envs.problem.errors import InputError
+from orchestration.commands.status import SEARCHES
+from orchestration.driver.agenda import Work
+from orchestration.driver.backends import Backend, LocalBackend, RayBackend
+from orchestration.driver.progress import Display
+from orchestration.folder.definition_copy import keep
+from orchestration.folder.ledger import LEDGER, Ledger
+from orchestration.rewards.evaluators import in_worker
+from orchestration.specs.canonical import canonical
+from orchestration.specs.state_files import safe_name, write_atomic
+from orchestration.tracking.tracker import TrackingSpec, check_uri, default_uri, source_tags
+
+if TYPE_CHECKING:
+    from orchestration.definition.searches import SearchSpec
+    from orchestration.definition.sweep import Sweep
+
+HOME = Path(".placewright")
+"""Where sweeps leave their directories, if nothing else is said."""
+MOST_SAID = 5
+"""Failures that are told while the sweep runs; `placewright status` lists all."""
+DRAIN_SECONDS = 600.0
+"""How long the end of a sweep waits for a tracking server that is down."""
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """How a run of a sweep ended."""
+
+    folder: Path
+    tracking_uri: str
+    finished: int
+    """Trials that ran to their end now."""
+    skipped: int
+    """Trials that had ended before."""
+    failed: int
+    """Trials that have no result, now or before; those behind them in the DAG included."""
+    files: tuple[Path, ...] = ()
+    """The report."""
+    notes: tuple[str, ...] = ()
+
+
+def run_sweep(
+    sweep: Sweep,
+    *,
+    address: str | None = None,
+    tracking_uri: str | None = None,
+    local: bool = False,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    output: Path | None = None,
+    cpus: int | None = None,
+    simulators: int | None = None,
+    console: Console | None = None,
+) -> SweepRun:
+    """Run everything of a sweep that has not been run, keep it, track it, report it.
+
+    Args:
+        address: a Ray cluster; None starts a Ray here.
+        tracking_uri: MLflow store; None is SQLite in ``output``.
+        local: run without Ray.
+        fresh: run everything again; the ledger, studies and measurements so far are set aside.
+        retry_failed: also run the trials again that failed for reasons of their own.
+        output: folder of all sweeps; this one gets a folder of its name in it.
+        cpus: CPUs of the Ray started here.
+        simulators: processes of the reward service's pool; by default one a CPU, at most 16.
+
+    Raises:
+        InputError: if the store or the cluster cannot be used, or another driver runs this sweep.
+        KeyboardInterrupt: after a clean stop; running the same command again goes on.
+    """
+    output = HOME if output is None else output
+    folder = output / safe_name(sweep.name)
+    uri = tracking_uri or default_uri(output)
+    check_uri(uri)
+    with Ledger(folder, fresh=fresh) as ledger:
+        definition = keep(folder, sweep)
+        studies = _Studies(folder, sweep.name)
+        studies.reach(sweep)
+        work = Work(sweep, ledger, studies.open, retry_failed=retry_failed)
+        if not work.total:
+            raise InputError(f"sweep {sweep.name!r} has no trial to run")
+        display = Display(work.total, work.skipped, work.open_trials, console)
+        ui = f"mlflow ui --backend-store-uri {uri}" if "://" in uri and not uri.startswith("http") else f"open {uri}"
+        if work.complete and (folder / "leaderboard.json").exists():
+            failed = f" ({work.failed} failed; retry --failed runs those again)" if work.failed else ""
+            display.say(f"all {work.total} trials ran before{failed}; --fresh runs them again")
+        backend: Backend = LocalBackend(folder)
+        if not local and not work.complete:
+            needs_service = any(not in_worker(t.evaluator) for t in work.open_trials)
+            backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service)
+        try:
+            with _stoppable():
+                for note in backend.check(work.open_trials):
+                    display.say(note)
+                backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, work))
+                _run_all(work, backend, display, sweep.name)
+                notes, files = _finish(folder, work, display, sweep.whole)
+                notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS)
+        except KeyboardInterrupt:
+            backend.stop()
+            display.say("stopping; run the same command again to go on")
+            _end_tracking(backend, "KILLED", definition, 10.0)
+            raise
+        finally:
+            backend.close()
+        for note in notes:
+            display.say(note)
+        display.say(f"report in {folder}; MLflow: placewright ui {output} (or: {ui})")
+        return SweepRun(folder, uri, display.done, work.skipped, work.failed, tuple(files), tuple(notes))
+
+
+class _Studies:
+    """Opens the storage of studies when the first search needs it: Optuna takes half a second to import."""
+
+    def __init__(self, folder: Path, sweep: str) -> None:
+        self._arguments = (folder, sweep)
+        self._studies: Any = None
+
+    def reach(self, sweep: Sweep) -> None:
+        """Open the storages of all searches, those too that begin after hours; InputError if one cannot be opened."""
+        if any(stage.search is not None for stage in sweep.stages):
+            expansion = sweep.expansion()
+            for spec in (*expansion.searches, *expansion.waiting_searches):
+                self._made().reach(spec)
+
+    def open(self, spec: SearchSpec, again: bool) -> Any:
+        return self._made().open(spec, again)
+
+    def _made(self) -> Any:
+        from orchestration.search.studies import Studies
+
+        if self._studies is None:
+            self._studies = Studies(*self._arguments)
+        return self._studies
+
+
+def _run_all(work: Work, backend: Backend, display: Display, sweep: str) -> None:
+    """Hand out and take back until nothing is left."""
+    said = 0
+    with display:
+        while not work.complete or backend.busy():
+            while (job := work.next(backend.room)) is not None:
+                backend.submit(job, sweep)
+            display.total = work.total
+            display.tick(backend.running(), work.next_pause(), backend.waiting())
+            if not backend.busy():
+                time.sleep(0.05)  # all that is left waits for its next attempt
+                continue
+            work.returned(backend.wait())
+            for one in work.closed:
+                trial, failed = one.trial, one.status == "failed"
+                display.ended(trial, one.status, one.best, one.evaluations, one.seconds)
+                if failed and said < MOST_SAID:
+                    said += 1
+                    display.say(f"failed: {trial.label} on {trial.problem_label}, seed {trial.seed}: {one.error}")
+            work.closed.clear()
+        work.end()
+        display.total = work.total
+        display.tick(0, None)
+        if work.blocked:
+            display.note = f"{work.blocked} more could not start, because what they start from failed"
+
+
+def _finish(folder: Path, work: Work, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path]]:
+    """Report what ended, by other parts of the ``whole`` sweep too if this was one."""
+    from orchestration.analysis.load import remembered
+    from orchestration.report.finish import finish_sweep
+
+    if not (folder / LEDGER).stat().st_size:
+        return ["no trial ended"], []
+    files = []
+    if work.searches:
+        files.append(folder / SEARCHES)
+        text = json.dumps([s.describe() for s in work.searches.values()], indent=1)
+        write_atomic(files[0], text.encode())
+    others = [] if whole is None else [*(t.content_hash for t in whole.expand()), *(remembered(folder) or ())]
+    finished = finish_sweep(folder, [*work.counted, *others])
+    print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
+    return list(finished.notes), [*files, *finished.files]
+
+
+def _end_tracking(backend: Backend, status: str, artifacts: Sequence[Path], timeout: float) -> list[str]:
+    note = backend.end_tracking(status, [str(p.resolve()) for p in artifacts], timeout)
+    return [note] if note else []
+
+
+def _tracking(sweep: Sweep, folder: Path, output: Path, uri: str, own: bool, work: Work) -> TrackingSpec:
+    artifacts = (output / "mlartifacts").resolve().as_uri() if own or uri.startswith("sqlite") else None
+    params: dict[str, Any] = {"trials": str(work.total), "sweep_hash": sweep.content_hash}
+    for search in work.searches.values():
+        about = search.describe()
+        prefix = f"search.{about['stage']}.{about['method']}"
+        params |= {f"{prefix}.{key}": canonical(about[key]) for key in ("sampler", "pruner")}
+        params |= {f"{prefix}.optuna": about["optuna"], f"{prefix}.configurations": str(search.spec.settings.configurations)}
+    return TrackingSpec(uri, str(folder.resolve()), sweep.name, artifacts, source_tags(), params)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGTERM stop a run as Ctrl-C does."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        old = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)

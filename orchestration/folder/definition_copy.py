@@ -1,0 +1,55 @@
+"""What a sweep's directory keeps of its definition: the text as written, its fragments, and both merged, for reports made later."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestration.definition.issues import Issues
+from orchestration.definition.source import read_source
+from orchestration.specs.state_files import write_atomic
+
+if TYPE_CHECKING:
+    from orchestration.definition.sweep import Sweep
+
+WRITTEN = "sweep.yaml"
+RESOLVED = "resolved.yaml"
+"""The definition with its fragments merged in."""
+FRAGMENTS = "definition"
+"""Folder of a definition that includes others, with all of its files as they lie to one another."""
+
+
+def keep(folder: Path, sweep: Sweep) -> list[Path]:
+    """Write the definition of a sweep into its directory; the files written."""
+    contents = {folder / WRITTEN: sweep.text, folder / RESOLVED: sweep.resolved}
+    shutil.rmtree(folder / FRAGMENTS, ignore_errors=True)
+    if len(sweep.files) > 1:
+        resolved = {Path(name).resolve(): text for name, text in sweep.files.items()}
+        above = Path(os.path.commonpath([path.parent for path in resolved]))
+        contents |= {folder / FRAGMENTS / path.relative_to(above): text for path, text in resolved.items()}
+    for path, text in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text.encode())
+    return list(contents)
+
+
+def kept(folder: Path) -> dict[str, Any]:
+    """The definition as it was run, fragments included; empty if it is lost."""
+    path = _path(folder)
+    source = read_source(path, Issues()) if path.is_file() else None
+    plain: dict[str, Any] = {} if source is None else source.node.plain()
+    return plain
+
+
+def kept_hash(folder: Path) -> str:
+    """Changes with every word of the definition and of its fragments, but not with comments; empty if it is lost."""
+    path = _path(folder)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def _path(folder: Path) -> Path:
+    """Where the definition lies; a directory may be older than `RESOLVED`."""
+    return folder / RESOLVED if (folder / RESOLVED).is_file() else folder / WRITTEN

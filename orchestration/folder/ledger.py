@@ -1,0 +1,207 @@
+"""The ledger: the append-only record of a sweep's directory, written by its driver alone. What a trial is does not belong here.
+
+Layout of a sweep's directory::
+
+    sweep.yaml            the definition as it was run
+    ledger.jsonl          one line a trial that ended: {"spec": Trial, "result": TrialResult}; the last line of a trial counts
+    ledger.lock           held by the one driver that may write; says which process that is
+    studies.journal       Optuna's studies, one a search; searches.json tells about them
+    measurements.sqlite   what was measured for real, so that it need not be measured again
+    tracking.json         the parent run in MLflow, and how much of the ledger is there
+    trials/HASH/          checkpoint.safetensors, policy.safetensors
+    leaderboard.*, plots/ the report
+
+``--fresh`` keeps what earlier runs left beside the new: ``ledger.1.jsonl``, ``measurements.1.sqlite``, ``trials.1``, ...
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from envs.problem.errors import InputError
+from orchestration.rewards.measurement_store import STORE
+from orchestration.specs.results import TrialResult
+from orchestration.specs.state_files import safe_name
+from orchestration.specs.trial import Trial
+
+LEDGER = "ledger.jsonl"
+TRIALS = "trials"
+LOCK = "ledger.lock"
+JOURNAL = "studies.journal"
+STUDIES_ID = "studies.id"
+STATE = "tracking.json"
+BESIDE = (LEDGER, JOURNAL, STUDIES_ID, STORE, TRIALS, STATE)
+"""What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned, which runs tell it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the ledger remembers in memory of a trial that ended."""
+
+    status: str
+    infrastructure: bool
+    offset: int
+    """Where its line begins."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether running the sweep again leaves it alone: all but failures of infrastructure."""
+        return not self.infrastructure
+
+
+def line(trial: Trial, result: TrialResult) -> str:
+    """One line of a ledger."""
+    return json.dumps({"spec": trial.to_json(), "result": result.to_json()}, separators=(",", ":"), allow_nan=False)
+
+
+def parse(text: str | bytes) -> tuple[Trial, TrialResult]:
+    """The inverse of `line`."""
+    data = json.loads(text)
+    return Trial.from_json(data["spec"]), TrialResult.from_json(data["result"])
+
+
+def entries(folder: Path) -> Iterator[tuple[Trial, TrialResult]]:
+    """Every trial that ended in the sweep directory, once, in the order in which they last ended; reads without a lock.
+
+    Raises:
+        InputError: if the folder holds no ledger.
+    """
+    path = folder / LEDGER
+    if not path.exists():
+        raise InputError(f"{folder} holds no {LEDGER}, so no sweep has run there; `placewright run` makes one")
+    with path.open("rb") as file:
+        last = {key: offset for key, _, _, offset in _scan(file)}
+        for offset in sorted(last.values()):
+            file.seek(offset)
+            yield parse(file.readline())
+
+
+def results(folder: Path) -> Iterator[TrialResult]:
+    """The results of `entries`."""
+    for _, result in entries(folder):
+        yield result
+
+
+def trial_folder(folder: Path, trial_hash: str) -> Path:
+    """Where a trial keeps its checkpoint and policy."""
+    return folder / TRIALS / safe_name(trial_hash[:32])
+
+
+def _scan(file: IO[bytes]) -> Iterator[tuple[str, str, bool, int]]:
+    """(trial hash, status, infrastructure, offset) of every whole line; a torn last line is left out."""
+    offset = 0
+    for raw in file:
+        if raw.endswith(b"\n"):
+            try:
+                result: dict[str, Any] = json.loads(raw)["result"]
+                yield result["trial"], result["status"], bool(result.get("infrastructure")), offset
+            except (ValueError, KeyError, TypeError):
+                raise InputError(
+                    f"line at byte {offset} of {file.name} is not a ledger entry; restore the file or run with --fresh"
+                ) from None
+        offset += len(raw)
+
+
+def _numbered(path: Path, number: int) -> Path:
+    """``measurements.1.sqlite`` for ``measurements.sqlite``."""
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+def _gather(path: Path) -> list[Path]:
+    """Bring all of a SQLite database into its one file; the files of its log that are left beside it all the same.
+
+    A process that was killed leaves in the log what it wrote last, maybe all of it. Should another process have the database
+    open still, the log goes with the database instead, wherever that goes.
+    """
+    if path.exists():
+        try:
+            with closing(sqlite3.connect(path, timeout=1.0)) as database:
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.DatabaseError:
+            pass  # no database, or one in use
+    return [log for end in ("-wal", "-shm") if (log := path.with_name(path.name + end)).exists()]
+
+
+class Ledger:
+    """The ledger, opened for writing.
+
+    Raises:
+        InputError: if another driver has it open, or the file is damaged in its middle.
+    """
+
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (folder / LOCK).open("a+")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InputError(f"another run is writing to {folder}; wait for it, stop it, or give another --output") from None
+        self._lock.truncate(0)
+        self._lock.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        self._lock.flush()
+        if fresh:
+            self._set_aside()
+        path = folder / LEDGER
+        self.entries: dict[str, Entry] = {}
+        self._file = path.open("a+b")
+        self._file.seek(0)
+        for key, status, infrastructure, offset in _scan(self._file):
+            self.entries[key] = Entry(status, infrastructure, offset)
+        self._mend(path)
+
+    def _set_aside(self) -> None:
+        """Start anew; what earlier runs left stays beside the new under the next free number."""
+        number = next(n for n in itertools.count(1) if not any(_numbered(self.folder / name, n).exists() for name in BESIDE))
+        log = _gather(self.folder / STORE)
+        for path in (*(self.folder / name for name in BESIDE), *log):
+            if path.exists():
+                path.rename(_numbered(path, number))
+
+    def _mend(self, path: Path) -> None:
+        """Cut off a last line that a killed driver did not finish; its trial was not recorded and runs again."""
+        data_end = self._file.seek(0, os.SEEK_END)
+        if data_end == 0:
+            return
+        self._file.seek(max(0, data_end - 1))
+        if self._file.read(1) != b"\n":
+            with path.open("rb") as file:
+                whole = sum(len(raw) for raw in file if raw.endswith(b"\n"))
+            self._file.truncate(whole)
+        self._file.seek(0, os.SEEK_END)
+
+    def append(self, ended: Iterable[tuple[str, str, bool, str]]) -> None:
+        """Record trials that ended, as (hash, status, infrastructure, line); on disk when this returns."""
+        for key, status, infrastructure, text in ended:
+            self.entries[key] = Entry(status, infrastructure, self._file.tell())
+            self._file.write(text.encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def read(self, trial_hash: str) -> tuple[Trial, TrialResult]:
+        """The recorded trial; KeyError if it has not ended."""
+        with (self.folder / LEDGER).open("rb") as file:
+            file.seek(self.entries[trial_hash].offset)
+            return parse(file.readline())
+
+    def close(self) -> None:
+        """Let another driver write."""
+        self._file.close()
+        self._lock.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""Who scores placements: evaluators, services, leases, caches, stores, queues."""

@@ -1,0 +1,73 @@
+"""Measuring for real in a trial's own process, without the reward service: the same rules of what is kept and what runs at once."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from envs.problem.measurement import Evaluator, Measurements
+from envs.problem.problem import Problem
+from orchestration.rewards.evaluators import build_evaluator, machine_of, measurements, remembered
+from orchestration.rewards.machine_lock import MachineLock
+from orchestration.rewards.measurement_store import STORE, MeasurementStore, measurement_context
+from orchestration.rewards.measurement_table import Rows, join
+from orchestration.specs.trial import EvaluatorSpec
+
+
+class LocalHost:
+    """An evaluator that measures one placement at a time on this machine and keeps each in the sweep's store as soon as it is there.
+
+    What the store knows is not measured again, unless a trace is asked for or the sweep says ``cache: false``.
+    """
+
+    def __init__(self, spec: EvaluatorSpec, store: MeasurementStore) -> None:
+        self._inner: Evaluator = build_evaluator(spec)
+        self._store = store if remembered(spec) else None
+        self._key, self._machine = spec.key, "" if ":" in spec.key else machine_of(spec.kind)
+        self._lock = MachineLock()
+
+    @property
+    def protocol(self) -> str:
+        """The inner one."""
+        return self._inner.protocol
+
+    @property
+    def deterministic(self) -> bool:
+        """As the inner one."""
+        return self._inner.deterministic
+
+    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
+        """See `envs.problem.measurement.Evaluator.evaluate`."""
+        placements = np.ascontiguousarray(placements, dtype=np.int16)
+        if trace and getattr(self._inner, "traces", True):
+            with self._lock.held():
+                found = self._inner.evaluate(problem, placements, seed, first=first, trace=True)
+            self._keep(problem, placements, Rows.of(found))
+            return found
+        rows = join([self._row(problem, placements[i : i + 1], seed, first + i) for i in range(len(placements))])
+        return measurements(problem.content_hash, placements, rows, seed, self.protocol, first)
+
+    def _row(self, problem: Problem, placement: np.ndarray, seed: int, first: int) -> Rows:
+        if self._store is not None:
+            _, known = self._store.read(self._context(problem), placement)
+            if known:
+                return known[0]
+        with self._lock.held():
+            rows = Rows.of(self._inner.evaluate(problem, placement, seed, first=first))
+        self._keep(problem, placement, rows)
+        return rows
+
+    def _keep(self, problem: Problem, placements: np.ndarray, rows: Rows) -> None:
+        if self._store is not None:
+            self._store.write(self._context(problem), placements, rows)
+
+    def _context(self, problem: Problem) -> tuple[str, ...]:
+        return measurement_context(problem.content_hash, self.protocol, self._key, self._machine)
+
+
+@lru_cache(maxsize=4)
+def sweep_store(folder: Path) -> MeasurementStore:
+    """The store of the sweep in ``folder``, opened once in this process: while it runs the sweep it is the only writer."""
+    return MeasurementStore(folder / STORE)

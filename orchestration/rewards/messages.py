@@ -1,0 +1,138 @@
+"""What is asked of the reward service and what it answers, and the cutting and joining of both. Queues and hosts do not belong here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from envs.problem.measurement import Outcome
+from orchestration.rewards.measurement_table import Rows, join
+
+
+class ServiceError(Exception):
+    """A request that cannot be served because of what it asks; the message says why. No fault of a host."""
+
+
+class Unserved(ServiceError):
+    """A request that no host serves now; another time it may be served."""
+
+    @staticmethod
+    def by_anyone(key: str, known: Iterable[str]) -> Unserved:
+        """No host serves ``key``, but these are served."""
+        return Unserved(f"no host serves {key!r}; served are: {', '.join(known) or 'none'}")
+
+
+class EvaluatorFault(ServiceError):
+    """What the evaluator raised over a request, as a traceback: the fault of the problem or the evaluator, not of the host."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request: placements of one problem, to be measured under one key."""
+
+    trial: str
+    key: str
+    evaluator: str
+    """Canonical JSON of the evaluator's description, for hosts that serve several."""
+    protocol: str
+    shared: bool
+    """Whether equal content gives equal measurements, whatever the seed, so that rows may be shared."""
+    problem_hash: str
+    placements: np.ndarray
+    """int16[B, V]."""
+    seed: int
+    first: int
+    trace: bool = False
+    priority: int = 0
+    reference: Any = None
+    """Where the placements lie in Ray's object store, if they do; hosts then read them from there."""
+    limit: float | None = None
+    """Seconds within which real hardware must have measured one placement; None leaves it to the host."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The measured rows of an `Ask`, or of a batch."""
+
+    rows: Rows
+    start: np.ndarray | None = None
+    finish: np.ndarray | None = None
+    transfers: tuple[np.ndarray, ...] | None = None
+    """As in `envs.problem.measurement.Measurements`."""
+    queue_seconds: float = 0.0
+    """Longest wait of a row for its host."""
+    measuring_seconds: float = 0.0
+    """Host time spent."""
+
+
+@dataclass(eq=False)
+class Job:
+    """Rows that one host measures in one go: all or a part of an `Ask`."""
+
+    ask: Ask
+    placements: np.ndarray
+    first: int
+    reference: Any
+    queued_at: float
+    future: asyncio.Future[Answer]
+    attempts: int = 0
+    avoid: set[int] = field(default_factory=set)
+    """Hosts that faulted over it (ids of their seats)."""
+    alone: bool = False
+    """Whether it must not share a batch, because the batch that it was in raised an error."""
+
+    @property
+    def kind(self) -> tuple[Hashable, ...]:
+        """Jobs of equal kind may share a batch; only where neither seeds nor traces tell rows apart."""
+        ask = self.ask
+        own = None if ask.shared and not ask.trace and not self.alone else id(self)
+        return ask.problem_hash, ask.evaluator, ask.protocol, own
+
+
+def resolve(job: Job, answer: Answer, waited: float = 0.0) -> None:
+    """Hand a job's answer to whoever waits for it."""
+    if not job.future.done():
+        rows, measuring = answer.rows, answer.measuring_seconds
+        job.future.set_result(Answer(rows, answer.start, answer.finish, answer.transfers, waited, measuring))
+
+
+def failure(rows: int) -> Rows:
+    """Rows of which nothing is known."""
+    return Rows(np.full(rows, Outcome.INFRASTRUCTURE, dtype=np.int8), np.full(rows, np.nan), np.full(rows, np.inf), "")
+
+
+def unknown(job: Job) -> Answer:
+    """The answer to a job that no host could do."""
+    times = np.full(job.placements.shape, np.nan) if job.ask.trace else None
+    return Answer(failure(len(job.placements)), times, times)
+
+
+def join_answers(parts: list[Answer]) -> Answer:
+    """Consecutive parts of one request as one answer."""
+    if len(parts) == 1:
+        return parts[0]
+    traced = [p for p in parts if p.start is not None]
+    start = finish = transfers = None
+    if len(traced) == len(parts):
+        start = np.concatenate([p.start for p in parts if p.start is not None])
+        finish = np.concatenate([p.finish for p in parts if p.finish is not None])
+        if all(p.transfers is not None for p in parts):
+            transfers = tuple(t for p in parts for t in p.transfers or ())
+    queue, measuring = max(p.queue_seconds for p in parts), sum(p.measuring_seconds for p in parts)
+    return Answer(join([p.rows for p in parts]), start, finish, transfers, queue, measuring)
+
+
+def split_answer(answer: Answer, lengths: list[int]) -> list[Answer]:
+    """A batch's answer cut into its jobs' parts."""
+    if len(lengths) == 1:
+        return [answer]
+    parts, low, total = [], 0, sum(lengths)
+    for length in lengths:
+        cut = slice(low, low + length)
+        parts.append(Answer(answer.rows.cut(cut), measuring_seconds=answer.measuring_seconds * length / total))
+        low += length
+    return parts

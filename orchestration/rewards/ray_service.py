@@ -1,0 +1,385 @@
+"""The reward service and its hosts as Ray actors, and the client that trials hold. The rules of queueing belong
+to ``orchestration/rewards/service.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from envs.problem.errors import InputError
+from envs.problem.measurement import Measurements
+from envs.problem.problem import Problem
+from orchestration.rewards.evaluators import (
+    HOST_OPTIONS,
+    SIMULATORS,
+    EvaluationError,
+    InfrastructureError,
+    Request,
+    build_evaluator,
+    lease_seconds,
+    machine_of,
+    remembered,
+)
+from orchestration.rewards.machine_lock import MachineLock
+from orchestration.rewards.measurement_store import STORE, MeasurementStore
+from orchestration.rewards.measurement_table import Rows
+from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, Job, ServiceError, Unserved, failure
+from orchestration.rewards.service import Host, RewardService
+from orchestration.specs.canonical import canonical
+from orchestration.specs.trial import EvaluatorSpec
+
+INLINE_BYTES = 90_000
+"""Placements up to this size travel inside the call (Ray's own limit is 100 KiB); larger ones through the object store."""
+KEPT_PROBLEMS = 256
+"""Problems that a simulator keeps; the longest unused goes."""
+LOOK_SECONDS = 10.0
+"""How often the service looks whether nodes with hardware have come or gone."""
+RECONNECT = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Seconds to wait before each further try when the service does not answer."""
+
+
+def actor(cls: type, **options: Any) -> Any:
+    """An actor class that takes no CPU from the trials; calls are never repeated by Ray, which might measure twice."""
+    remote: Any = ray.remote
+    return remote(num_cpus=0, max_task_retries=0, **options)(cls)
+
+
+def on_node(node: str) -> Any:
+    """The scheduling strategy that pins an actor to a node, given by its id."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+class SimulatorActor:
+    """A process that simulates, or, given leases, measures for real."""
+
+    def __init__(self) -> None:
+        self.problems: OrderedDict[str, Problem] = OrderedDict()
+        self.evaluators: dict[str, Any] = {}
+        self.token = 0
+        self.machine = MachineLock()
+
+    def ready(self) -> None:
+        """Answers once this process is there, and with it the resources that it holds."""
+
+    def take_machine(self) -> None:
+        """Wait until nothing else is measured on this machine; the next `measure` gives it back."""
+        self.machine.acquire()
+
+    def load(self, problem: Problem) -> None:
+        """Keep a problem for later calls that name its hash."""
+        self.problems[problem.content_hash] = problem
+        if len(self.problems) > KEPT_PROBLEMS:
+            self.problems.popitem(last=False)
+
+    def measure(
+        self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool, token: int | None = None
+    ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float, int] | ServiceError | None:
+        """Rows, start, finish, seconds, process; why not, if that is no fault of this process; None for an unknown problem.
+
+        A lease's ``token`` must not be older than the newest seen: what comes late from a lease that has ended is not measured,
+        because somebody else has the hardware.
+
+        Raises:
+            StaleLease: if it is.
+        """
+        if token is None:
+            return self._measure(problem_hash, evaluator, placements, seed, first, trace)
+        with self.machine.held():
+            if token < self.token:
+                raise StaleLease(f"lease {token} has ended; lease {self.token} has this host")
+            self.token = token
+            return self._measure(problem_hash, evaluator, placements, seed, first, trace)
+
+    def _measure(self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool) -> Any:
+        problem = self.problems.get(problem_hash)
+        if problem is None:
+            return None
+        self.problems.move_to_end(problem_hash)
+        begin = time.perf_counter()
+        try:
+            if evaluator not in self.evaluators:
+                self.evaluators[evaluator] = build_evaluator(EvaluatorSpec.from_json(json.loads(evaluator)))
+            m = self.evaluators[evaluator].evaluate(problem, placements, seed, first=first, trace=trace)
+        except InputError as error:
+            return ServiceError(str(error))
+        except (InfrastructureError, MemoryError, OSError):  # the host's fault: another one may do better
+            raise
+        except Exception:
+            return EvaluatorFault(traceback.format_exc())
+        return Rows.of(m), m.start, m.finish, m.transfers, time.perf_counter() - begin, os.getpid()
+
+
+class SimulatorHost:
+    """The service's end of a `SimulatorActor`."""
+
+    slots = 2
+    lease_seconds: float | None = None
+
+    def __init__(self, name: str, problems: dict[str, Any], **where: Any) -> None:
+        self.name = name
+        self.pid: int | None = None
+        self._problems = problems
+        self._where = where or {"scheduling_strategy": "SPREAD"}
+        self._start()
+
+    def _start(self) -> None:
+        self._actor = actor(SimulatorActor, max_restarts=0, **self._where).remote()
+        self._sent: set[str] = set()
+
+    async def ready(self) -> None:
+        """See `orchestration.rewards.service.Host`; a simulator needs no hardware of its own."""
+
+    async def grant(self) -> None:
+        """See `orchestration.rewards.service.Host`; simulators run side by side."""
+
+    async def restart(self) -> None:
+        """A new process in place of one that died or went wrong."""
+        ray.kill(self._actor, no_restart=True)
+        self._start()
+
+    async def measure(self, job: Job, placements: np.ndarray, reference: Any, token: int) -> Answer:
+        """See `orchestration.rewards.service.Host`; a simulator needs no lease, so its process does not see the token."""
+        ask = job.ask
+        for _ in range(2):
+            if ask.problem_hash not in self._sent:
+                self._actor.load.remote(self._problems[ask.problem_hash])
+                self._sent.add(ask.problem_hash)
+            data = placements if reference is None else reference
+            lease = None if self.lease_seconds is None else token
+            reply = await self._actor.measure.remote(ask.problem_hash, ask.evaluator, data, ask.seed, job.first, ask.trace, lease)
+            if reply is not None:
+                break
+            self._sent.discard(ask.problem_hash)
+        if reply is None:
+            raise ServiceError(f"problem {ask.problem_hash[:12]} could not be sent to {self.name}")
+        if isinstance(reply, ServiceError):
+            raise reply
+        rows, start, finish, transfers, seconds, self.pid = reply
+        return Answer(rows, start, finish, transfers, measuring_seconds=seconds)
+
+
+class RealHost(SimulatorHost):
+    """The service's end of a process that measures for real: one measurement at a time, within a lease.
+
+    At the end of a lease that was not kept, `restart` kills the process, and with it the child that measures (`envs.hosts.child_process`).
+    """
+
+    slots = 1
+    lease_seconds: float | None = 3600.0
+    """For requests that have no limit of their own."""
+
+    async def ready(self) -> None:
+        """Wait for the hardware, which another sweep may hold.
+
+        Raises:
+            RuntimeError: if no node has it any more.
+        """
+        answer = asyncio.ensure_future(asyncio.wrap_future(self._actor.ready.remote().future()))
+        while not (await asyncio.wait({answer}, timeout=LOOK_SECONDS))[0]:
+            gone = [name for name in self._where.get("resources", {}) if not ray.cluster_resources().get(name)]
+            if gone:
+                answer.cancel()
+                raise RuntimeError(f"no node has {gone[0]!r} any more")
+        await answer
+
+    async def grant(self) -> None:
+        """Wait until nothing else is measured on the host's machine."""
+        await self._actor.take_machine.remote()
+
+
+class StaleLease(RuntimeError):
+    """A request of a lease that has ended."""
+
+
+def real_hosts(key: str, problems: dict[str, Any], have: int = 0) -> list[Host]:
+    """The hosts that serve a key such as ``dataflow`` (this machine) or ``dataflow:cpu2`` besides ``have``; none if there are none.
+
+    A node serves ``dataflow:cpu2`` if it was started with that resource (``ray start --resources '{"dataflow:cpu2": 1}'``). A host
+    holds one unit of it while it lives, so Ray grants the hardware to one sweep at a time.
+    """
+    kind, _, name = key.partition(":")
+    if kind not in HOST_OPTIONS:
+        return []
+    if not name:
+        return [] if have else [RealHost(key, problems, scheduling_strategy=on_node(ray.get_runtime_context().get_node_id()))]
+    count = int(ray.cluster_resources().get(key, 0))
+    return [RealHost(f"{key}-{i}", problems, resources={key: 1}) for i in range(have, count)]
+
+
+def offered() -> list[str]:
+    """Keys that real hosts would serve if asked."""
+    return [*HOST_OPTIONS, *(r for r in ray.cluster_resources() if r.partition(":")[0] in HOST_OPTIONS and ":" in r)]
+
+
+def unserved(keys: Iterable[str]) -> str | None:
+    """A sentence about the first key that nothing in the cluster serves; None if all are served."""
+    known = list(dict.fromkeys([*SIMULATORS, *offered()]))
+    missing = next((key for key in keys if key not in known), None)
+    return None if missing is None else str(Unserved.by_anyone(missing, known))
+
+
+class ServiceActor:
+    """The reward service in its own process, in front of a pool of simulators and, once asked for, real hosts."""
+
+    def __init__(self, simulators: int, folder: Path | None = None) -> None:
+        self.service = RewardService(store=None if folder is None else MeasurementStore(folder / STORE))
+        self.problems: dict[str, Any] = {}
+        self._simulators = simulators
+        self._looked: dict[str, float] = {}
+        self._add_simulators("simulator")
+
+    def _add_simulators(self, kind: str) -> None:
+        """A pool for simulators of ``kind``; each kind has its own, so that the cache is used where that pays."""
+        self.service.add_hosts(kind, [SimulatorHost(f"{kind}-{i}", self.problems) for i in range(self._simulators)])
+
+    async def register(self, problem: Problem) -> None:
+        """Keep a problem, so that requests need only name its hash."""
+        if problem.content_hash not in self.problems:
+            self.problems[problem.content_hash] = ray.put(problem)
+
+    async def evaluate(self, ask: Ask) -> Answer | ServiceError | None:
+        """The answer, or why there is none; None if the problem must be registered first."""
+        if ask.problem_hash not in self.problems:
+            return None
+        if ask.key in SIMULATORS:
+            if ask.key not in self.service.pools:
+                self._add_simulators(ask.key)
+        elif not self._look_for_hosts(ask.key):
+            return Unserved.by_anyone(ask.key, dict.fromkeys([*sorted(self.service.pools), *offered()]))
+        if ask.reference is not None:
+            ask = replace(ask, reference=ask.reference[0], placements=await ask.reference[0])
+        try:
+            return await self.service.evaluate(ask)
+        except ServiceError as error:
+            return error.with_traceback(None)
+
+    def _look_for_hosts(self, key: str) -> bool:
+        """Take in hosts of nodes that have come since the last look; whether the key is served."""
+        pool = self.service.pools.get(key)
+        if pool is None or time.monotonic() - self._looked[key] > LOOK_SECONDS:
+            self._looked[key] = time.monotonic()
+            usable = 0 if pool is None else sum(not seat.quarantined for seat in pool.seats)
+            if hosts := real_hosts(key, self.problems, usable if ":" in key else len(pool.seats) if pool else 0):
+                self.service.add_hosts(key, hosts, always_cache=True, machine="" if ":" in key else machine_of(key))
+        return key in self.service.pools
+
+    async def statistics(self) -> dict[str, Any]:
+        """See `RewardService.statistics`."""
+        return {**self.service.statistics(), "pid": os.getpid()}
+
+    async def keys(self) -> list[str]:
+        """What is served."""
+        return sorted(self.service.pools)
+
+
+def start_service(simulators: int, folder: Path | None = None, node: str | None = None) -> Any:
+    """The handle of a new service actor, which ends with this driver; Ray restarts it if its process dies.
+
+    Args:
+        simulators: processes of its simulator pool.
+        folder: where it keeps what is measured for real; None keeps it in memory alone.
+        node: id of the node on which that folder lies.
+    """
+    where = {} if node is None else {"scheduling_strategy": on_node(node)}
+    return actor(ServiceActor, max_restarts=-1, max_concurrency=10_000, **where).remote(simulators, folder)
+
+
+RAISED = {ServiceError: InputError, Unserved: InfrastructureError, EvaluatorFault: EvaluationError}
+"""What the service refuses, as the trial sees it."""
+
+
+@dataclass(frozen=True)
+class _Sent:
+    request: Request
+    ask: Ask
+
+
+class ServiceClient:
+    """The service with the face of an evaluator; several requests of one call are in flight together.
+
+    Raises:
+        InputError: if the evaluator cannot measure what is asked.
+        EvaluationError: if it raises.
+        InfrastructureError: at once if no host serves its key, naming those that are served; if the service does not come back.
+    """
+
+    def __init__(self, service: Any, spec: EvaluatorSpec, trial: str, priority: int = 0) -> None:
+        local = build_evaluator(spec)
+        self.protocol = local.protocol
+        self.deterministic = local.deterministic
+        self._shared = local.deterministic or remembered(spec)
+        self._traces, self._limit = getattr(local, "traces", True), lease_seconds(local)
+        self.queue_seconds = 0.0
+        self._service, self._key, self._trial, self._priority = service, spec.key, trial, priority
+        self._evaluator = canonical(spec.to_json())
+
+    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
+        """See `envs.problem.measurement.Evaluator.evaluate`."""
+        return self.evaluate_many([Request(problem, placements, seed, first, trace)])[0]
+
+    def evaluate_many(self, requests: Sequence[Request]) -> list[Measurements]:
+        """Answers in order."""
+        sent = [_Sent(r, self._ask(r)) for r in requests]
+        answers: list[Answer | None] = [None] * len(sent)
+        pauses = iter(RECONNECT)
+        while missing := [i for i, a in enumerate(answers) if a is None]:
+            calls = [self._service.evaluate.remote(sent[i].ask) for i in missing]
+            silent = False
+            for i, call in zip(missing, calls, strict=True):
+                try:
+                    reply = ray.get(call)
+                except RayActorError:
+                    silent = True
+                    continue
+                except RayError:  # a value got lost on its way: like any failure of infrastructure
+                    reply = Answer(failure(len(sent[i].ask.placements) or len(sent[i].request.placements)))
+                if reply is None:
+                    self._service.register.remote(sent[i].request.problem)
+                elif isinstance(reply, ServiceError):
+                    raise RAISED[type(reply)](str(reply))
+                else:
+                    answers[i] = reply
+            if silent:
+                self._wait(pauses)
+        done = [a for a in answers if a is not None]
+        self.queue_seconds += max((a.queue_seconds for a in done), default=0.0)
+        return [self._measurements(s.request, a) for s, a in zip(sent, done, strict=True)]
+
+    def _ask(self, r: Request) -> Ask:
+        placements = np.ascontiguousarray(r.placements, dtype=np.int16)
+        reference = None
+        if placements.nbytes > INLINE_BYTES:
+            reference, placements = [ray.put(placements)], placements[:0]
+        return Ask(
+            self._trial, self._key, self._evaluator, self.protocol, self._shared, r.problem.content_hash, placements,
+            r.seed, r.first, r.trace and self._traces, self._priority, reference, self._limit,
+        )  # fmt: skip
+
+    def _wait(self, pauses: Any) -> None:
+        pause = next(pauses, None)
+        if pause is None:
+            raise InfrastructureError(f"the reward service did not answer for {sum(RECONNECT):.0f} s")
+        time.sleep(pause)
+
+    def _measurements(self, request: Request, a: Answer) -> Measurements:
+        rows = a.rows
+        return Measurements(
+            problem_hash=request.problem.content_hash, placements=np.asarray(request.placements), outcome=rows.outcome,
+            seconds=rows.seconds, objective=rows.objective, seed=request.seed, protocol=self.protocol, host=rows.host,
+            first=request.first, start=a.start, finish=a.finish, transfers=a.transfers, samples=rows.samples, notes=rows.notes,
+            deviation=rows.deviation, compile_seconds=rows.compile_seconds,
+        )  # fmt: skip

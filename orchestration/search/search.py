@@ -1,0 +1,354 @@
+"""One search for settings, in deterministic steps: Optuna proposes configurations in batches of fixed size, the driver runs their
+trials from rung to rung, and once all of a batch are there, the pruner decides. How trials run and where studies are kept do
+not belong here.
+
+Every batch is asked of a fresh in-memory copy of the study as it was after the batch before, by a sampler seeded with the
+number of the batch. So what is tried depends on the search alone: not on how many workers there are or in which order trials
+end, and a driver that was killed in the middle of a batch asks and decides the same again. The kept study is the record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.trial import TrialState, create_trial
+
+from envs.problem.errors import InputError
+from orchestration.definition.searches import SearchSpec
+from orchestration.search.studies import circumstances, decoded, encoded, make_pruner, make_sampler, quiet
+from orchestration.specs.canonical import canonical
+from orchestration.specs.results import ProblemResult, TrialResult
+from orchestration.specs.trial import Job, Trial
+
+BATCH = 8
+"""Configurations asked for together; samplers learn, and pruners compare, between batches and at rungs."""
+WIDE_BATCH = 64
+"""The same where nothing is learned between: random and grid search without a pruner."""
+PENALTY = 1e6
+"""What a problem without a valid placement counts, as a multiple of its lower bound."""
+LEAST_SECONDS = 1e-9
+
+Known = Callable[[str], TrialResult | None]
+"""The record of a trial that paused or ended, by content hash."""
+
+
+@dataclass
+class Configuration:
+    """One configuration of the batch that is running."""
+
+    number: int
+    values: dict[str, Any]
+    trials: list[Trial]
+    asked: optuna.Trial
+    """In the batch's own copy of the study."""
+    twin: int | None = None
+    """Number of an earlier configuration with the same values, whose outcome counts for this one too."""
+    state: TrialState = TrialState.RUNNING
+    outcome: tuple[float, ...] = ()
+
+
+class Search:
+    """The driver's end of a search.
+
+    Args:
+        study: the kept study, as `orchestration.search.studies.Studies` opens it.
+        known: what is known of trials, in this run or from the ledger.
+        bounds: lower bound of every problem's objective, by content hash of its description.
+        record: lets the ledger learn of the pruned trials in ``records``.
+    """
+
+    def __init__(
+        self, spec: SearchSpec, study: optuna.Study, known: Known, bounds: Mapping[str, float], record: Callable[[Search], None]
+    ) -> None:
+        self.spec, self.study, self._known, self._bounds = spec, study, known, bounds
+        self._record = record
+        settings = spec.settings
+        self.rungs = settings.reports if settings.asks_pruner else 1
+        learns = settings.sampler.name not in ("random", "grid") or settings.pruner.name != "none"
+        self._size = BATCH if learns else WIDE_BATCH
+        self.over = False
+        self.winner: dict[str, Any] | None = None
+        self.winning: list[Trial] = []
+        """The winner's trials."""
+        self.trials: dict[str, Trial] = {}
+        """Every trial of every configuration so far, by content hash."""
+        self.records: list[tuple[Trial, TrialResult]] = []
+        """Pruned trials that the ledger still has to learn of."""
+        self._out: set[str] = set()
+        self._batch: list[Configuration] = []
+        self._rung = 0
+        self.decided = self._replay()
+        """Configurations in batches that are decided."""
+
+    @property
+    def most_trials(self) -> int:
+        """Trials it has, once it is over; before that the most it may come to."""
+        return len(self.trials) if self.over else self.spec.settings.configurations * len(self.spec.templates)
+
+    def advance(self) -> list[Job]:
+        """What can be run now and was not handed out before; decides all that can be decided."""
+        with quiet():
+            return self._advance()
+
+    def _advance(self) -> list[Job]:
+        while not self.over:
+            if not self._batch and self.decided >= self.spec.settings.configurations:
+                self._finish()
+                break
+            if not self._batch:
+                self._ask()
+            jobs = self._missing()
+            if jobs or self._out:
+                return jobs
+            self._close_rung()
+        return []
+
+    def came_back(self, trial: str) -> None:
+        """A trial that was handed out is known now, or must be handed out again."""
+        self._out.discard(trial)
+
+    def give_up(self) -> None:
+        """End without a winner, because a trial could not be run; running the sweep again goes on from here."""
+        self.over = True
+
+    def _replay(self) -> int:
+        """The number of configurations in batches that were decided before."""
+        done = self.study.get_trials(deepcopy=False)
+        most, number = self.spec.settings.configurations, 0
+        while number < most:
+            batch = done[number : min(number + self._size, most)]
+            if len(batch) < min(self._size, most - number) or not all(t.state.is_finished() for t in batch):
+                break
+            for frozen in batch:
+                self._trials(self._values(frozen.params))
+            number += len(batch)
+        return number
+
+    def _trials(self, values: Mapping[str, Any]) -> list[Trial]:
+        """The trials of a configuration; none if the method refuses it."""
+        try:
+            trials = self.spec.trials(values)
+        except InputError:
+            return []
+        self.trials.update((t.content_hash, t) for t in trials)
+        return trials
+
+    # --- asking
+
+    def _ask(self) -> None:
+        """The next batch."""
+        kept = self.study.get_trials(deepcopy=False)
+        copy = self._copy(kept[: self.decided])
+        seen = {canonical(t.params): t.number for t in reversed(kept[: self.decided])}
+        self._rung = 1
+        for number in range(self.decided, min(self.decided + self._size, self.spec.settings.configurations)):
+            asked = copy.ask()
+            params = self._suggest(asked)
+            twin = seen.setdefault(canonical(params), number)
+            values = self._values(params)
+            if number >= len(kept):
+                frozen = asked.study.trials[number]
+                self.study.add_trial(
+                    create_trial(
+                        state=TrialState.RUNNING, params=frozen.params, distributions=frozen.distributions, system_attrs=frozen.system_attrs
+                    )
+                )
+            elif canonical(kept[number].params) != canonical(params):
+                raise InputError(
+                    f"the study of {self.spec.label!r} in stage {self.spec.stage!r} holds another configuration {number} than Optuna "
+                    f"{optuna.__version__} proposes; go on with the version it was begun with, or use --fresh"
+                )
+            trials = self._trials(values) if twin == number else []
+            made = Configuration(number, values, trials, asked, None if twin == number else twin)
+            if made.twin is None and not trials:
+                made.state = TrialState.FAIL
+            self._batch.append(made)
+
+    def _copy(self, before: Sequence[optuna.trial.FrozenTrial]) -> optuna.Study:
+        """The study as it was after the batches before, with a sampler of this batch's own."""
+        seed = np.random.SeedSequence([self.spec.settings.seed, self.decided]).generate_state(1)
+        copy = optuna.create_study(
+            # Hyperband draws a trial's bracket by the study's name, so it must be that of the search, wherever it is kept.
+            study_name=self.spec.content_hash, directions=["minimize"] * len(self.spec.settings.objectives),
+            sampler=make_sampler(self.spec, int(seed[0])), pruner=make_pruner(self.spec.settings.pruner, self.rungs),
+        )  # fmt: skip
+        copy.add_trials(before)
+        return copy
+
+    def _suggest(self, asked: optuna.Trial) -> dict[str, Any]:
+        """Draw every parameter whose condition holds; parameters as Optuna keeps them."""
+        values: dict[str, Any] = {}
+        for p in self.spec.settings.parameters:
+            if not p.active(values):
+                continue
+            if p.kind == "choice":
+                values[p.name] = decoded(p, asked.suggest_categorical(p.name, encoded(p)))
+            elif p.kind == "int":
+                values[p.name] = asked.suggest_int(p.name, int(p.low or 0), int(p.high or 0), step=int(p.step or 1), log=p.log)
+            else:
+                values[p.name] = asked.suggest_float(p.name, float(p.low or 0), float(p.high or 0), step=p.step, log=p.log)
+        return asked.params
+
+    def _values(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that Optuna's parameters stand for."""
+        known = {p.name: p for p in self.spec.settings.parameters}
+        return {name: decoded(known[name], value) if known[name].kind == "choice" else value for name, value in params.items()}
+
+    # --- running and deciding
+
+    def _running(self) -> list[Configuration]:
+        return [c for c in self._batch if c.twin is None and c.state == TrialState.RUNNING]
+
+    def _until(self, trial: Trial) -> int | None:
+        """Where the present rung ends; None for the last."""
+        if self._rung >= self.rungs or trial.budget.evaluations is None:
+            return None
+        return math.ceil(trial.budget.evaluations * self._rung / self.rungs)
+
+    def _missing(self) -> list[Job]:
+        jobs, kept = [], self.study.get_trials(deepcopy=False)
+        for c in self._running():
+            for trial in () if self._passed(kept[c.number]) else c.trials:
+                key, until = trial.content_hash, self._until(trial)
+                if key not in self._out and not self._enough(self._known(key), until):
+                    self._out.add(key)
+                    jobs.append(Job(trial, until))
+        return jobs
+
+    def _passed(self, kept: optuna.trial.FrozenTrial) -> bool:
+        """Whether a configuration is known to have been followed beyond the present rung, by a driver that was killed."""
+        return max(kept.intermediate_values, default=0) > self._rung
+
+    @staticmethod
+    def _enough(result: TrialResult | None, until: int | None) -> bool:
+        if result is None or result.infrastructure:
+            return False
+        return result.status in ("finished", "failed") or (until is not None and result.evaluations >= until)
+
+    def _close_rung(self) -> None:
+        """All trials are at the rung: report, let the pruner decide, or end the batch."""
+        last, kept = self._rung >= self.rungs, self.study.get_trials(deepcopy=False)
+        for c in self._running():
+            if self._passed(kept[c.number]):
+                c.asked.report(kept[c.number].intermediate_values[self._rung], self._rung)
+                continue
+            found = [r for t in c.trials if (r := self._known(t.content_hash)) is not None and r.status != "failed"]
+            if len(found) < len(c.trials):
+                c.state = TrialState.FAIL
+                continue
+            c.outcome = tuple(self._score(o, c.trials, found, last) for o in self.spec.settings.objectives)
+            if self.rungs > 1:
+                # What was reported before a driver was killed counts, should a real measurement not repeat itself.
+                value = kept[c.number].intermediate_values.get(self._rung, c.outcome[0])
+                c.asked.report(value, self._rung)
+                if self._rung not in kept[c.number].intermediate_values and not kept[c.number].state.is_finished():
+                    self.study._storage.set_trial_intermediate_value(kept[c.number]._trial_id, self._rung, value)
+            if last:
+                c.state = TrialState.COMPLETE
+        for c in self._running() if self.rungs > 1 else ():
+            if c.asked.should_prune():
+                c.state = TrialState.PRUNED
+        for c in self._batch:
+            if c.state in (TrialState.PRUNED, TrialState.FAIL):
+                self._stop(c)
+        if last or not self._running():
+            self._record(self)  # first: of a batch that the study knows as decided nobody asks again
+            self._tell()
+        self._rung += 1
+
+    def _stop(self, c: Configuration) -> None:
+        """Record the trials of a configuration that is not followed any further."""
+        for trial in c.trials:
+            result = self._known(trial.content_hash)
+            if result is not None and result.status == "paused":
+                self.records.append((trial, replace(result, status="pruned")))
+
+    def _score(self, objective: str, trials: Sequence[Trial], results: Sequence[TrialResult], last: bool) -> float:
+        """One objective of a configuration at the present rung: the geometric mean over its trials and their problems."""
+        parts: list[float] = []
+        for trial, result in zip(trials, results, strict=True):
+            if objective == "seconds":
+                parts.append(max(result.learner_seconds, LEAST_SECONDS))
+                continue
+            until = result.evaluations if last else min(self._until(trial) or result.evaluations, result.evaluations)
+            for spec, problem in zip(trial.problems, result.problems, strict=True):
+                value = best_until(problem, until) if objective == "best" else mean_until(problem, until)
+                parts.append(PENALTY if value is None else value / (self._bounds[spec.content_hash] or 1.0))
+        return float(np.exp(np.mean(np.log(np.maximum(parts, 1e-300)))))
+
+    def _tell(self) -> None:
+        """Write what became of the batch to the kept study."""
+        storage, copies = self.study._storage, self._batch[0].asked.study.get_trials(deepcopy=False)
+        for c in self._batch:
+            kept = self.study.get_trials(deepcopy=False)
+            state, outcome, trial_id = c.state, c.outcome, kept[c.number]._trial_id
+            if kept[c.number].state.is_finished():
+                continue
+            if c.twin is not None:
+                twin = kept[c.twin]
+                state, outcome = twin.state, tuple(twin.values or ())
+                for step, value in twin.intermediate_values.items():
+                    storage.set_trial_intermediate_value(trial_id, step, value)
+            for key, attribute in copies[c.number].system_attrs.items():
+                storage.set_trial_system_attr(trial_id, key, attribute)
+            if state == TrialState.COMPLETE:
+                self.study.tell(c.number, list(outcome))
+            else:
+                self.study.tell(c.number, state=state)
+        self.decided += len(self._batch)
+        self._batch = []
+
+    def _finish(self) -> None:
+        """Choose the winner: the best configuration, with several objectives that of the Pareto front which is best in the first."""
+        self.over = True
+        complete = [t for t in self.study.get_trials(deepcopy=False) if t.state == TrialState.COMPLETE]
+        if complete:
+            best = min(complete, key=lambda t: (tuple(t.values), t.number))
+            self.winner = self._values(best.params)
+            self.winning = self._trials(self.winner)
+
+    # --- the record
+
+    def describe(self) -> dict[str, Any]:
+        """What was searched how, and every configuration, as JSON values."""
+        s = self.spec.settings
+        configurations = [
+            {
+                "number": t.number, "state": t.state.name, "settings": self._values(t.params), "values": t.values,
+                "intermediate": {str(k): v for k, v in sorted(t.intermediate_values.items())},
+                "trials": [x.content_hash for x in self._trials(self._values(t.params))],
+            }
+            for t in self.study.get_trials(deepcopy=False)
+        ]  # fmt: skip
+        return {
+            "stage": self.spec.stage, "method": self.spec.label, "search": self.spec.content_hash, **circumstances(self.spec),
+            "batch": self._size, "rungs": self.rungs,
+            "space": [p.to_json() for p in s.parameters], "objectives": list(s.objectives), "seed": s.seed, "reports": s.reports,
+            "winner": self.winner, "configurations": configurations,
+        }  # fmt: skip
+
+
+def has_failures(study: optuna.Study) -> bool:
+    """Whether a configuration failed."""
+    return any(t.state == TrialState.FAIL for t in study.get_trials(deepcopy=False))
+
+
+def best_until(problem: ProblemResult, evaluations: int) -> float | None:
+    """The best objective after so many evaluations of the trial; None if no placement was OK by then."""
+    best = [p.best for p in problem.curve if p.evaluations <= evaluations]
+    return best[-1] if best else None
+
+
+def mean_until(problem: ProblemResult, evaluations: int) -> float | None:
+    """The best so far averaged over so many evaluations; before the first valid placement it counts as that one."""
+    points = [p for p in problem.curve if p.evaluations <= evaluations]
+    if not points:
+        return None
+    ends = [p.evaluations for p in points[1:]] + [evaluations + 1]
+    begins = [1] + [p.evaluations for p in points[1:]]
+    return math.fsum(p.best * (end - begin) for p, begin, end in zip(points, begins, ends, strict=True)) / evaluations

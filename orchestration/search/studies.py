@@ -1,0 +1,194 @@
+"""Optuna's studies: where they are kept, and their samplers, pruners and parameters from a sweep's words. What is asked of them
+and when belongs to ``orchestration/search/search.py``."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages.journal import JournalFileBackend
+
+from envs.problem.errors import InputError
+from orchestration.definition.searches import Component, Parameter, SearchSpec
+from orchestration.folder.ledger import JOURNAL, STUDIES_ID
+from orchestration.specs.canonical import canonical
+from orchestration.specs.state_files import write_atomic
+
+
+class Studies:
+    """The storage of a sweep's searches, opened by its driver alone and only if there is a search.
+
+    Without a URL it is a journal in the sweep's directory; a URL (``postgresql://…``) is a database that a team shares, in
+    which every sweep directory has studies of its own, known by an identifier that lies in it: so the sweep goes on from
+    another machine that has the directory, and a fresh run, which sets the identifier aside, leaves the old studies alone.
+    """
+
+    def __init__(self, folder: Path, sweep: str) -> None:
+        self._folder, self._sweep = folder, sweep
+        self._storages: dict[str | None, Any] = {}
+
+    def open(self, spec: SearchSpec, again: bool = False) -> optuna.Study:
+        """The study of a search, made if need be; ``again`` begins it anew.
+
+        Raises:
+            InputError: if the storage cannot be opened.
+        """
+        settings = spec.settings
+        url = settings.storage
+        name = f"{self._sweep}/{spec.stage}/{spec.label}/{spec.short}"
+        if url is not None:
+            name += "@" + self._identifier()
+        with self._refusals(spec):
+            storage = self._storage(url)
+            if again and name in optuna.get_all_study_names(storage):
+                optuna.delete_study(study_name=name, storage=storage)
+            return optuna.create_study(
+                storage=storage, study_name=name, directions=["minimize"] * len(settings.objectives), load_if_exists=True,
+                sampler=optuna.samplers.RandomSampler(), pruner=optuna.pruners.NopPruner(),
+            )  # fmt: skip
+
+    def _identifier(self) -> str:
+        """Of this directory in shared databases; made when first needed."""
+        path = self._folder / STUDIES_ID
+        if not path.exists():
+            write_atomic(path, uuid.uuid4().hex[:12].encode())
+        return path.read_text()
+
+    def reach(self, spec: SearchSpec) -> None:
+        """Open the storage of a search that begins later; InputError if that is in vain."""
+        with self._refusals(spec):
+            self._storage(spec.settings.storage)
+
+    @contextmanager
+    def _refusals(self, spec: SearchSpec) -> Iterator[None]:
+        """What the storage raises, as an InputError."""
+        try:
+            with quiet():
+                yield
+        except (optuna.exceptions.OptunaError, ImportError, OSError, ValueError) as error:
+            reason, url = str(error).strip().splitlines()[0], spec.settings.storage
+            where = f"storage {_shown(url)!r}" if url else f"journal {self._folder / JOURNAL}"
+            raise InputError(
+                f"{where} of the search in stage {spec.stage!r} cannot be used ({reason}); repair it or choose another"
+            ) from None
+
+    def _storage(self, url: str | None) -> Any:
+        if url not in self._storages:
+            if url is None:
+                path = self._folder / JOURNAL
+                _mend(path)
+                backend = JournalFileBackend(str(path))
+                self._storages[url] = optuna.storages.JournalStorage(backend)
+            else:
+                import sqlalchemy
+
+                try:
+                    self._storages[url] = optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+                except sqlalchemy.exc.SQLAlchemyError as error:
+                    raise OSError(str(error)) from None
+        return self._storages[url]
+
+
+def _shown(url: str | None) -> str:
+    """A URL without its password."""
+    import sqlalchemy
+
+    try:
+        return sqlalchemy.engine.make_url(str(url)).render_as_string(hide_password=True)
+    except sqlalchemy.exc.ArgumentError:
+        return str(url)
+
+
+def _mend(path: Path) -> None:
+    """Undo what a killed driver left of its last write: the ledger's lock says that nobody else writes now."""
+    path.with_name(path.name + ".lock").unlink(missing_ok=True)
+    if path.exists():
+        data = path.read_bytes()
+        if not data.endswith(b"\n"):
+            with path.open("r+b") as file:
+                file.truncate(data.rfind(b"\n") + 1)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No chatter of Optuna's: experimental features are our choice, and what a study does is in our own record."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def make_sampler(spec: SearchSpec, seed: int) -> optuna.samplers.BaseSampler:
+    """The sampler of a search; InputError if Optuna refuses its options."""
+    component = spec.settings.sampler
+    options = {k: _plain(v) for k, v in component.options.items()}
+    if component.name == "grid":
+        space = {p.name: encoded(p) if p.kind == "choice" else p.grid() for p in spec.settings.parameters}
+        options["search_space"] = space
+    if component.name == "tpe":
+        options.setdefault("warn_independent_sampling", False)
+    return _made("sampler", optuna.samplers, component, {**options, "seed": seed})
+
+
+def make_pruner(component: Component, reports: int) -> optuna.pruners.BasePruner:
+    """The pruner of a search, in units of reports; InputError if Optuna refuses its options."""
+    options = {k: _plain(v) for k, v in component.options.items()}
+    if component.name in ("asha", "hyperband"):
+        options.setdefault("min_resource", 1)  # Optuna would first wait for a whole trial to guess these
+    if component.name == "hyperband":
+        options.setdefault("max_resource", reports)
+    return _made("pruner", optuna.pruners, component, options)
+
+
+def _made(what: str, module: Any, component: Component, options: Mapping[str, Any]) -> Any:
+    try:
+        with quiet():
+            return getattr(module, component.class_name)(**options)
+    except (ValueError, TypeError, AssertionError, AttributeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{what} {component.name!r} refuses its options: {reason}; change them") from None
+
+
+def arguments(component: Component, module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every argument of a sampler or pruner, defaults included, as JSON values."""
+    signature = inspect.signature(getattr(module, component.class_name))
+    values = {name: p.default for name, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
+    values.update(given)
+    return {k: v if isinstance(v, str | int | float | bool | None) else repr(v) for k, v in values.items() if k != "search_space"}
+
+
+def circumstances(spec: SearchSpec) -> dict[str, Any]:
+    """Sampler and pruner with all their arguments, and the versions that decide what they do."""
+    s = spec.settings
+    parts = (("sampler", s.sampler, optuna.samplers), ("pruner", s.pruner, optuna.pruners))
+    found: dict[str, Any] = {
+        what: {"name": c.name, "class": c.class_name, "arguments": arguments(c, module, c.options)} for what, c, module in parts
+    }
+    found["optuna"] = optuna.__version__
+    if s.sampler.name == "cma-es":
+        import cmaes  # what Optuna's CmaEsSampler computes with
+
+        found["cmaes"] = cmaes.__version__
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Options as plain JSON values again."""
+    return json.loads(canonical(value))
+
+
+def encoded(parameter: Parameter) -> list[Any]:
+    """The choices of a parameter as Optuna can keep them: lists and mappings as their JSON text."""
+    return [c if isinstance(c, str | int | float | bool | None) else canonical(c) for c in parameter.choices]
+
+
+def decoded(parameter: Parameter, value: Any) -> Any:
+    """The choice that an encoded one stands for."""
+    return parameter.choices[encoded(parameter).index(value)]

@@ -1,0 +1,1 @@
+"""What everybody passes around: trials, results, canonical JSON, names of files."""

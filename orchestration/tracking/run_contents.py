@@ -1,0 +1,83 @@
+"""What a trial's MLflow run holds: tags, parameters, metrics. Sending it belongs to `orchestration.tracking.tracker`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from orchestration.specs.results import TrialResult
+from orchestration.specs.trial import Trial
+
+T = TypeVar("T")
+
+CURVE_POINTS = 60
+"""Points of a search curve that are sent; the ledger keeps more."""
+
+
+def trial_tags(trial: Trial, sweep: str) -> dict[str, str]:
+    """The flat tags of a child run."""
+    graphs = sorted({p.graph_label for p in trial.problems})
+    networks = sorted({p.network_label for p in trial.problems})
+    return {
+        "sweep": sweep, "method": trial.label, "graph": ", ".join(graphs)[:5000], "network": ", ".join(networks)[:5000],
+        "seed": str(trial.seed), "stage": trial.stage, "trial": trial.content_hash, "kind": trial.kind,
+        "mlflow.runName": f"{trial.label} {trial.problem_label} seed {trial.seed}"[:250],
+    }  # fmt: skip
+
+
+def trial_params(trial: Trial) -> dict[str, str]:
+    """Parameters of a child run: the configuration, flat, and what else defines the trial."""
+    params = {
+        "method": trial.method, "evaluator": trial.evaluator.key, "budget.evaluations": trial.budget.evaluations,
+        "budget.seconds": trial.budget.seconds, "batch": trial.batch, "seed": trial.seed,
+    }  # fmt: skip
+    params.update({f"evaluator.{k}": v for k, v in trial.evaluator.options.items()})
+    _flatten("config", trial.config, params)
+    return {_name(k): str(v)[:6000] for k, v in params.items() if v is not None}
+
+
+def _flatten(prefix: str, value: Any, into: dict[str, Any]) -> None:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _flatten(f"{prefix}.{key}", inner, into)
+    else:
+        into[prefix] = value
+
+
+def _name(text: str) -> str:
+    """``text`` with only the characters that MLflow takes in names."""
+    return "".join(c if c.isalnum() or c in "_-. /:" else "_" for c in text)[:250]
+
+
+def result_metrics(result: TrialResult) -> list[tuple[str, float, int, int]]:
+    """(name, value, time in ms, step) of everything a trial reached; the step counts evaluations."""
+    base = int(result.started_at * 1000)
+    rows: list[tuple[str, float, int, int]] = []
+    one = len(result.problems) == 1
+    for problem in result.problems:
+        key = f"best_{problem.objective_name}" if one else _name(f"best_{problem.objective_name}/{problem.name}")
+        for point in thinned(problem.curve):
+            now = base + int(point.wall_seconds * 1000)
+            rows.append((key, point.best, now, point.evaluations))
+            if one:
+                rows.append(("evaluations", float(point.evaluations), now, point.evaluations))
+                rows.append(("wall_seconds", point.wall_seconds, now, point.evaluations))
+    last, step = base + int(result.wall_seconds * 1000), result.evaluations
+    final: dict[str, float] = {
+        "evaluations": result.evaluations, "wall_seconds": result.wall_seconds, "learner_seconds": result.learner_seconds,
+        "evaluation_seconds": result.evaluation_seconds, "queue_seconds": result.queue_seconds,
+    }  # fmt: skip
+    if result.objective is not None and not one:
+        final["best_mean"] = result.objective
+    final.update({_name(f"outcome/{k}"): n for k, n in result.outcomes.items()})
+    final.update({_name(f"report/{k}"): v for k, v in result.report.items()})
+    seen = {(name, at) for name, _, _, at in rows}
+    return rows + [(k, float(v), last, step) for k, v in final.items() if (k, step) not in seen]
+
+
+def thinned(curve: Sequence[T]) -> Sequence[T]:
+    """At most `CURVE_POINTS` points, the first and the last among them."""
+    if len(curve) <= CURVE_POINTS:
+        return curve
+    step = (len(curve) - 1) / (CURVE_POINTS - 1)
+    return [curve[round(i * step)] for i in range(CURVE_POINTS)]

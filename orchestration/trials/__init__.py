@@ -1,0 +1,1 @@
+"""One trial from its method to its record."""

@@ -1,0 +1,483 @@
+"""One trial: propose, evaluate, update, record. Ray, MLflow and sweeps do not belong here; this loop is the specification
+of a trial's result, wherever it runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from envs.problem.errors import InputError
+from envs.problem.measurement import Evaluator, Measurements, Outcome
+from envs.problem.problem import Problem
+from methods.contract.method import Method, Proposal
+from methods.contract.registry import build, method_class
+from orchestration.rewards.evaluators import TRACING_HOSTS, InfrastructureError, Request, evaluate_all
+from orchestration.specs.results import CurvePoint, ProblemResult, ProposedBlock, Trace, TrialResult
+from orchestration.specs.state_files import load_state, save_state
+from orchestration.specs.trial import Trial, content_hash
+
+ATTEMPTS = 8
+"""How often a measurement that failed for reasons of infrastructure is asked for before the trial gives up."""
+FIRST_PAUSE = 0.05
+"""Seconds before the second attempt; doubled after each."""
+CHECKPOINT_SECONDS = 60.0
+"""A learner is saved at least this often, however few evaluations that is."""
+CURVE_POINTS = 400
+CONTENDERS = 4
+"""Placements among which the measurements of `Budget.confirm` choose."""
+PROPOSED_BLOCKS = 48
+"""Blocks in which a search's proposals are remembered: from this many to twice as many."""
+"""Longest curve kept; a longer one loses every second point."""
+
+CHECKPOINT = "checkpoint.safetensors"
+POLICY = "policy.safetensors"
+
+
+class Recorder(Protocol):
+    """Told how a running trial gets on."""
+
+    def progress(self, state: Progress) -> None:
+        """Called after every update; may look, must not change."""
+        ...
+
+
+class Silent:
+    """Records nothing."""
+
+    def progress(self, state: Progress) -> None:
+        """Nothing to do."""
+
+
+@dataclass
+class ProblemProgress:
+    """The best so far on one problem."""
+
+    objective: float = np.inf
+    seconds: float = np.nan
+    outcome: int = int(Outcome.INVALID)
+    placement: np.ndarray | None = None
+    evaluations: int = 0
+    best_evaluation: int = 0
+    first: int = 0
+    protocol: str = ""
+    host: str = ""
+    deviation: float | None = None
+    curve: list[CurvePoint] = field(default_factory=list)
+    proposed: list[ProposedBlock] = field(default_factory=list)
+    contenders: np.ndarray | None = None
+    """The best distinct placements, best first, int16[K, V], where some are to be confirmed."""
+    contender_values: list[float] = field(default_factory=list)
+
+    def add(self, m: Measurements, before: int, wall: float) -> None:
+        """Take in a batch that began when the trial had ``before`` evaluations."""
+        own, self.evaluations = self.evaluations, self.evaluations + len(m)
+        self._note_proposed(m)
+        best = np.minimum.accumulate(np.concatenate(([self.objective], np.where(m.ok, m.objective, np.inf))))
+        better = np.flatnonzero(best[1:] < best[:-1])
+        if better.size:
+            self._take(m, int(better[-1]), before)
+            self.curve += [CurvePoint(before + i + 1, float(best[i + 1]), wall, own + i + 1) for i in better.tolist()]
+            if len(self.curve) > CURVE_POINTS:
+                self.curve = self.curve[:-1:2] + self.curve[-1:]
+        elif self.placement is None and len(m):
+            self.outcome, self.protocol, self.host = int(m.outcome[-1]), m.protocol, m.host
+
+    def _take(self, m: Measurements, row: int, before: int) -> None:
+        """One row of a batch that began after ``before`` evaluations is the best."""
+        self.objective, self.seconds, self.outcome = float(m.objective[row]), float(m.seconds[row]), int(m.outcome[row])
+        self.placement = np.array(m.placements[row], dtype=np.int16)
+        self.best_evaluation, self.first = before + row + 1, m.first + row
+        self.protocol, self.host = m.protocol, m.host
+        self.deviation = None if m.deviation is None or np.isnan(m.deviation[row]) else float(m.deviation[row])
+
+    def contend(self, m: Measurements) -> None:
+        """Keep the best `CONTENDERS` distinct placements, by the first measurement of each."""
+        known = np.zeros((0, m.placements.shape[1]), dtype=np.int16) if self.contenders is None else self.contenders
+        everything = np.concatenate((known, m.placements[m.ok].astype(np.int16)))
+        values = np.concatenate((self.contender_values, m.objective[m.ok]))
+        first = np.sort(np.unique(everything, axis=0, return_index=True)[1]) if len(everything) else np.zeros(0, dtype=np.int64)
+        best = first[np.argsort(values[first], kind="stable")][:CONTENDERS]
+        self.contenders, self.contender_values = everything[best], values[best].tolist()
+
+    def choose(self, rounds: Sequence[Measurements], before: int) -> None:
+        """Take the contender with the least median over ``rounds``, the measurements of all of them, as the best.
+
+        Args:
+            rounds: at least one; each begins with another contender, the r-th with number r modulo their count.
+            before: evaluations of the trial before the first of them.
+        """
+        count = len(rounds[0])
+        values = np.stack([np.roll(m.objective, r % count) for r, m in enumerate(rounds)])
+        median = np.median(values, axis=0)
+        which = int(np.argmin(median))
+        if not np.isfinite(median[which]):
+            return
+        r = int(np.argmin(np.abs(values[:, which] - median[which])))
+        self._take(rounds[r], (which - r) % count, before + r * count)
+        self.objective = float(median[which])
+
+    def _note_proposed(self, m: Measurements) -> None:
+        """One more block; neighbours are put together where there are too many."""
+        valid = int(m.ok.sum())
+        self.proposed.append(ProposedBlock(self.evaluations, float(m.objective[m.ok].mean()) if valid else 0.0, valid))
+        if len(self.proposed) >= 2 * PROPOSED_BLOCKS:
+            self.proposed = [_together(*pair) for pair in zip(self.proposed[::2], self.proposed[1::2], strict=True)]
+
+
+def _together(one: ProposedBlock, other: ProposedBlock) -> ProposedBlock:
+    valid = one.valid + other.valid
+    return ProposedBlock(other.evaluations, (one.mean * one.valid + other.mean * other.valid) / max(valid, 1), valid)
+
+
+@dataclass
+class Progress:
+    """All that the runner itself must remember of a trial."""
+
+    problems: list[ProblemProgress]
+    evaluations: int = 0
+    outcomes: np.ndarray = field(default_factory=lambda: np.zeros(len(Outcome), dtype=np.int64))
+    learner_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    queue_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    started_at: float = 0.0
+    resumed: int = 0
+    pretrained: bool = False
+    report: dict[str, float] = field(default_factory=dict)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        plain = {key: value for key, value in vars(self).items() if key != "problems"}
+        problems = [{**vars(p), "curve": [*map(list, p.curve)], "proposed": [*map(list, p.proposed)]} for p in self.problems]
+        return {**plain, "problems": problems}
+
+    @staticmethod
+    def restored(state: Mapping[str, Any]) -> Progress:
+        """From a checkpoint."""
+        problems = []
+        for p in state["problems"]:
+            curve, proposed = [CurvePoint(*c) for c in p["curve"]], [ProposedBlock(*b) for b in p.get("proposed", ())]
+            problems.append(ProblemProgress(**{**p, "curve": curve, "proposed": proposed}))
+        return Progress(**{**state, "problems": problems})
+
+
+def run_trial(
+    trial: Trial,
+    evaluator: Evaluator,
+    recorder: Recorder | None = None,
+    *,
+    checkpoint_dir: Path | None = None,
+    parent_policy: Mapping[str, Any] | None = None,
+    until: int | None = None,
+    sweep: str = "",
+) -> TrialResult:
+    """Run one trial to its end (or, paused, to the first update at or after ``until`` evaluations).
+
+    The result depends on the trial (and its parent's policy) alone if the evaluator is a simulator and the budget counts
+    evaluations. With a ``checkpoint_dir`` the trial goes on from the checkpoint found there, leaves one there as it runs,
+    and writes ``policy.safetensors`` if its method learned something that transfers.
+
+    Raises:
+        InfrastructureError: if measurements keep failing for reasons that are not the placement's.
+        Exception: whatever the method raises; `failed` makes a record of it.
+    """
+    return _Run(trial, evaluator, recorder or Silent(), checkpoint_dir, parent_policy).run(until, sweep)
+
+
+def failed(trial: Trial, error: BaseException, sweep: str = "", started_at: float = 0.0) -> TrialResult:
+    """The record of a trial that ended with ``error``."""
+    text = "".join(traceback.format_exception(error))
+    infrastructure = isinstance(error, InfrastructureError)
+    return replace(_labels(trial, sweep), status="failed", infrastructure=infrastructure, traceback=text[-20_000:], started_at=started_at)
+
+
+def method_seed(trial: Trial) -> np.random.SeedSequence:
+    """The seed of the trial's method: its seed, method and problems. Configurations and budgets share their random numbers."""
+    return np.random.SeedSequence(_entropy(trial), spawn_key=(0,))
+
+
+def evaluation_seed(trial: Trial) -> int:
+    """The seed of the trial's measurements, below 2^63."""
+    return int(np.random.SeedSequence(_entropy(trial), spawn_key=(1,)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _entropy(trial: Trial) -> list[int]:
+    """The trial's seed comes first: searches to be compared take their first placements from it alone (`first_placement`)."""
+    digest = content_hash([trial.method, trial.kind, [p.content_hash for p in trial.problems]])
+    return [trial.seed, *(int(digest[i : i + 8], 16) for i in range(0, 32, 8))]
+
+
+class _Run:
+    """The state of one call of `run_trial`."""
+
+    def __init__(
+        self, trial: Trial, evaluator: Evaluator, recorder: Recorder, folder: Path | None, policy: Mapping[str, Any] | None
+    ) -> None:
+        self.trial, self.evaluator, self.recorder, self.folder = trial, evaluator, recorder, folder
+        self.begin = time.perf_counter()
+        self.problems: list[Problem] = [p.load() for p in trial.problems]
+        many = method_class(trial.method).many_problems or trial.kind != "zero-shot"
+        self.method: Method = build(trial.method, trial.config, self.problems if many else self.problems[:1], method_seed(trial))
+        one_thread()
+        self.seed = evaluation_seed(trial)
+        self.progress = Progress([ProblemProgress() for _ in self.problems], started_at=time.time())
+        self.saved_at = (0, time.perf_counter())
+        self.traces: list[Trace | None] = [None for _ in self.problems]
+        if not self._resume() and trial.parent is not None:
+            if not policy:
+                raise InputError(f"trial {trial.short} starts from trial {trial.parent[:12]}, which left no policy to start from")
+            self.method.load_policy(dict(policy))
+        self.before = self.progress.wall_seconds
+
+    def run(self, until: int | None, sweep: str) -> TrialResult:
+        if self.trial.kind == "pretrain" and not self.progress.pretrained:
+            begin = time.perf_counter()
+            self.progress.report.update(self.method.pretrain(self.problems))
+            self.progress.learner_seconds += time.perf_counter() - begin
+            self.progress.pretrained = True
+            self._save()
+        status = self._place() if self.trial.kind == "zero-shot" else self._search(until)
+        if status == "finished" and self.trial.budget.confirm and self.trial.kind != "pretrain":
+            self._confirm()
+        self.progress.wall_seconds = self._wall()
+        if status == "paused":
+            if self.saved_at[0] != self.progress.evaluations:
+                self._save()
+            return self._result(status, sweep)
+        self.progress.report.update({key: float(value) for key, value in self.method.report().items()})
+        if self.trial.evaluator.kind in TRACING_HOSTS and self.trial.kind != "pretrain":
+            self._trace_best()
+        if self.folder is not None:
+            policy = self.method.policy()
+            if policy:
+                save_state(self.folder / POLICY, policy)
+        return self._result(status, sweep)
+
+    def _wall(self) -> float:
+        return self.before + time.perf_counter() - self.begin
+
+    def _room(self) -> int:
+        """How many placements may be asked for now; 0 ends the trial."""
+        budget, spent = self.trial.budget, self.progress.evaluations
+        room = self.trial.batch
+        if budget.evaluations is not None:
+            room = min(room, budget.evaluations - spent)
+        if budget.seconds is not None:
+            used = self._wall() - self.progress.queue_seconds  # waiting for hardware that others have is no use of the budget
+            left = budget.seconds - used
+            if left <= 0:
+                return 0
+            if spent:
+                room = min(room, max(1, int(left * spent / max(used, 1e-9))))
+        return room
+
+    def _search(self, until: int | None) -> str:
+        while (room := self._room()) > 0:
+            if until is not None and self.progress.evaluations >= until:
+                return "paused"
+            begin = time.perf_counter()
+            proposals = self.method.propose(room)
+            self.progress.learner_seconds += time.perf_counter() - begin
+            if not proposals:
+                break
+            results = self._measure(proposals, room, self.method.wants_trace)
+            begin = time.perf_counter()
+            self.method.update(results)
+            self.progress.learner_seconds += time.perf_counter() - begin
+            self.progress.wall_seconds = self._wall()
+            self.recorder.progress(self.progress)
+            spent = self.progress.evaluations
+            if spent - self.saved_at[0] >= self.trial.checkpoint_every or time.perf_counter() - self.saved_at[1] > CHECKPOINT_SECONDS:
+                self._save()
+        return "finished"
+
+    def _confirm(self) -> None:
+        """Measure the best placements of each problem again, in turn, and keep the one with the least median.
+
+        Where measurements vary, the least of many is the luckiest: a placement that is mediocre when measured once more. They are asked for
+        with traces, since what is known of a placement is not measured again otherwise.
+        """
+        for i, problem in enumerate(self.progress.problems):
+            if problem.contenders is None or not len(problem.contenders):
+                continue
+            before, count = self.progress.evaluations, len(problem.contenders)
+            contenders = problem.contenders
+            rounds = []
+            for r in range(max(1, self.trial.budget.confirm // count)):
+                rounds += self._measure([Proposal(i, np.roll(contenders, -(r % count), axis=0))], count, trace=True)
+            problem.choose(rounds, before)
+
+    def _place(self) -> str:
+        """Zero-shot: one placement a problem, measured once; that is the whole budget."""
+        for i, problem in enumerate(self.problems):
+            if self.progress.problems[i].evaluations:
+                continue
+            begin = time.perf_counter()
+            placement = np.asarray(self.method.place(problem), dtype=np.int16)[None, :]
+            self.progress.learner_seconds += time.perf_counter() - begin
+            self._measure([Proposal(i, placement)], 1, trace=False)
+            self.progress.wall_seconds = self._wall()
+            self.recorder.progress(self.progress)
+        return "finished"
+
+    def _measure(self, proposals: Sequence[Proposal], room: int, trace: bool) -> list[Measurements]:
+        """The measurements of all proposals, in order; every placement is counted once, however often it had to be asked for."""
+        total = sum(len(p.placements) for p in proposals)
+        if total > room:
+            raise ValueError(f"method {self.trial.method!r} proposed {total} placements when asked for at most {room}")
+        if any(not 0 <= p.problem < len(self.problems) for p in proposals):
+            raise ValueError(f"method {self.trial.method!r} proposed for a problem it was not given; it has {len(self.problems)}")
+        requests, first = [], self.progress.evaluations
+        for p in proposals:
+            requests.append(Request(self.problems[p.problem], p.placements, self.seed, first, trace))
+            first += len(p.placements)
+        begin, waited = time.perf_counter(), getattr(self.evaluator, "queue_seconds", 0.0)
+        results = measure(self.evaluator, requests)
+        queued = getattr(self.evaluator, "queue_seconds", 0.0) - waited
+        self.progress.queue_seconds += queued
+        self.progress.evaluation_seconds += max(0.0, time.perf_counter() - begin - queued)
+        wall = self._wall()
+        for proposal, m in zip(proposals, results, strict=True):
+            self.progress.problems[proposal.problem].add(m, self.progress.evaluations, wall)
+            if self.trial.budget.confirm:
+                self.progress.problems[proposal.problem].contend(m)
+            self.progress.evaluations += len(m)
+            self.progress.compile_seconds += 0.0 if m.compile_seconds is None else float(m.compile_seconds.sum())
+            self.progress.outcomes += np.bincount(m.outcome, minlength=len(Outcome))
+        return results
+
+    def _trace_best(self) -> None:
+        """Measure each best placement once more for its timeline. It is no evaluation: nothing of the result depends on it."""
+        first = self.progress.evaluations
+        found = [(i, p.placement) for i, p in enumerate(self.progress.problems) if p.placement is not None]
+        requests = [Request(self.problems[i], placement[None, :], self.seed, first, trace=True) for i, placement in found]
+        try:
+            for (i, _), m in zip(found, evaluate_all(self.evaluator, requests), strict=True):
+                self.traces[i] = Trace.of(m)
+        except InfrastructureError:
+            pass  # the report draws a simulated plan then, and says so
+
+    def _save(self) -> None:
+        if self.folder is not None:
+            self.progress.wall_seconds = self._wall()
+            save_state(self.folder / CHECKPOINT, {"runner": self.progress.state(), "method": self.method.state()})
+        self.saved_at = (self.progress.evaluations, time.perf_counter())
+
+    def _resume(self) -> bool:
+        """Go on from the checkpoint in the folder, if there is a sound one."""
+        if self.folder is None or not (self.folder / CHECKPOINT).exists():
+            return False
+        try:
+            state = load_state(self.folder / CHECKPOINT)
+        except InputError:
+            return False  # damaged: from the beginning the result is the same, only later
+        self.method.restore(state["method"])
+        self.progress = Progress.restored(state["runner"])
+        self.progress.resumed += 1
+        self.saved_at = (self.progress.evaluations, time.perf_counter())
+        return True
+
+    def _result(self, status: str, sweep: str) -> TrialResult:
+        p = self.progress
+        outcomes = {Outcome(i).name: int(n) for i, n in enumerate(p.outcomes) if n}
+        problems = tuple(
+            replace(_problem_result(base, one, p.evaluations, p.wall_seconds, self.seed), trace=trace)
+            for base, one, trace in zip(problem_labels(self.trial, self.problems), p.problems, self.traces, strict=True)
+        )
+        return replace(
+            _labels(self.trial, sweep), status=status, problems=problems, evaluations=p.evaluations, outcomes=outcomes,
+            learner_seconds=p.learner_seconds, evaluation_seconds=p.evaluation_seconds, compile_seconds=p.compile_seconds,
+            queue_seconds=p.queue_seconds, wall_seconds=p.wall_seconds, started_at=p.started_at, report=finite(p.report), resumed=p.resumed,
+        )  # fmt: skip
+
+
+def measure(evaluator: Evaluator, requests: Sequence[Request]) -> list[Measurements]:
+    """Measurements of all requests without a row of outcome INFRASTRUCTURE: those are asked for again, after a pause.
+
+    Raises:
+        InfrastructureError: if some row still fails at the last attempt.
+    """
+    results = evaluate_all(evaluator, requests)
+    for attempt in range(1, ATTEMPTS + 1):
+        missing = [(i, rows) for i, m in enumerate(results) for rows in _runs(m.outcome == Outcome.INFRASTRUCTURE)]
+        if not missing:
+            return results
+        if attempt == ATTEMPTS:
+            break
+        time.sleep(FIRST_PAUSE * 2 ** (attempt - 1))
+        again = [requests[i]._replace(placements=requests[i].placements[rows], first=requests[i].first + rows.start) for i, rows in missing]
+        for (i, rows), m in zip(missing, evaluate_all(evaluator, again), strict=True):
+            results[i] = _put(results[i], rows, m)
+    count = sum(rows.stop - rows.start for _, rows in missing)
+    raise InfrastructureError(f"{count} measurements failed {ATTEMPTS} times for reasons of infrastructure ({evaluator.protocol})")
+
+
+def _runs(mask: np.ndarray) -> list[slice]:
+    """Contiguous runs of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
+    return [slice(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _put(whole: Measurements, rows: slice, part: Measurements) -> Measurements:
+    """``whole`` with ``rows`` replaced by a measurement of the same placements."""
+    changed: dict[str, Any] = {}
+    for key in ("outcome", "seconds", "objective", "start", "finish", "deviation", "compile_seconds"):
+        old, new = getattr(whole, key), getattr(part, key)
+        if old is not None and new is not None:
+            old = old.copy()
+            old[rows] = new
+            changed[key] = old
+    for key in ("samples", "notes"):
+        old, new = getattr(whole, key), getattr(part, key)
+        if old is not None and new is not None:
+            changed[key] = (*old[: rows.start], *new, *old[rows.stop :])
+    return replace(whole, host=part.host or whole.host, **changed)
+
+
+def one_thread() -> None:
+    """Keep torch to one thread: sums in another order would give other bits, and trials run side by side anyway."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
+def finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Those of ``numbers`` that JSON can hold."""
+    return {key: float(value) for key, value in numbers.items() if np.isfinite(value)}
+
+
+def _labels(trial: Trial, sweep: str) -> TrialResult:
+    return TrialResult(
+        trial.content_hash, "finished", sweep=sweep, stage=trial.stage, method=trial.label, method_name=trial.method,
+        kind=trial.kind, seed=trial.seed,
+    )  # fmt: skip
+
+
+def problem_labels(trial: Trial, problems: Sequence[Problem]) -> list[ProblemResult]:
+    """Empty results that name the trial's problems."""
+    return [
+        ProblemResult(spec.label, spec.graph_label, spec.network_label, problem.content_hash, problem.objective)
+        for spec, problem in zip(trial.problems, problems, strict=True)
+    ]
+
+
+def _problem_result(base: ProblemResult, one: ProblemProgress, evaluations: int, wall: float, seed: int) -> ProblemResult:
+    found = one.placement is not None
+    curve = list(one.curve)
+    if found and curve[-1].evaluations < evaluations:
+        curve.append(CurvePoint(evaluations, one.objective, wall, one.evaluations))
+    return replace(
+        base, objective=one.objective if found else None, seconds=one.seconds if found else None, outcome=Outcome(one.outcome).name,
+        placement=None if one.placement is None else tuple(one.placement.tolist()), evaluations=one.evaluations,
+        best_evaluation=one.best_evaluation, seed=seed, first=one.first, protocol=one.protocol, host=one.host, deviation=one.deviation,
+        proposed=tuple(one.proposed),
+        curve=tuple(curve),
+    )  # fmt: skip

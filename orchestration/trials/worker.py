@@ -1,0 +1,121 @@
+"""One trial in a worker: its evaluator, its live reports, its record. The same function runs in the driver's process and as
+a Ray task. What runs when does not belong here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from envs.problem.measurement import Evaluator
+from orchestration.folder.ledger import line, trial_folder
+from orchestration.rewards.evaluators import SIMULATORS, InfrastructureError, build_evaluator, in_worker
+from orchestration.specs.results import TrialResult
+from orchestration.specs.state_files import load_state, write_atomic
+from orchestration.specs.trial import Job, Trial
+from orchestration.trials.output_capture import capturing
+from orchestration.trials.run_trial import POLICY, Progress, failed, run_trial
+
+LIVE_SECONDS = 5.0
+"""A running trial reports this often; shorter trials only at their end."""
+
+Report = Callable[[Trial, dict[str, Any]], object]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What the driver needs to know of a trial that ended; the rest is in the ledger's line."""
+
+    trial: str
+    status: str
+    infrastructure: bool
+    line: str
+    best: tuple[tuple[str, str, float], ...]
+    """(problem, objective name, best objective) of each problem with a valid placement."""
+    evaluations: int
+    seconds: float = 0.0
+    """Wall time of the trial."""
+    error: str = ""
+    """Last line of a failed trial's traceback."""
+
+    @staticmethod
+    def of(trial: Trial, result: TrialResult) -> Ended:
+        """From the record."""
+        best = tuple((p.name, p.objective_name, p.objective) for p in result.problems if p.objective is not None)
+        error = (result.traceback or "").strip().splitlines()[-1:] or [""]
+        return Ended(
+            result.trial, result.status, result.infrastructure, line(trial, result), best, result.evaluations, result.wall_seconds, error[0]
+        )  # fmt: skip
+
+
+class LiveRecorder:
+    """Shows long trials while they run."""
+
+    def __init__(self, trial: Trial, report: Report) -> None:
+        self._trial, self._report, self._last = trial, report, time.monotonic()
+
+    def progress(self, state: Progress) -> None:
+        """Report, if the last report is old enough."""
+        if time.monotonic() - self._last < LIVE_SECONDS:
+            return
+        self._last = time.monotonic()
+        one = len(state.problems) == 1
+        best = {}
+        for spec, problem in zip(self._trial.problems, state.problems, strict=True):
+            if math.isfinite(problem.objective):
+                best[f"best_{spec.objective}" if one else f"best_{spec.objective}/{spec.label}"] = problem.objective
+        self._report(self._trial, {"evaluations": state.evaluations, "wall_seconds": state.wall_seconds, "best": best})
+
+
+def execute(
+    job: Job, folder: str, sweep: str, report: Report, service: Any = None, fetch: Callable[[], bytes | None] = lambda: None
+) -> Ended:
+    """Run a trial to its end or pause, whatever happens; failures become records.
+
+    Args:
+        folder: the sweep's directory; checkpoint and policy lie there, and so does the parent's policy.
+        service: handle of the reward service; None measures in this process.
+        fetch: the parent's policy file from elsewhere, asked for if this machine does not have it.
+    """
+    trial, started = job.trial, time.time()
+    with capturing() as captured:
+        try:
+            root = Path(folder)
+            policy = None
+            if trial.parent is not None:
+                path = policy_path(root, trial.parent)
+                if not path.exists() and (data := fetch()) is not None:
+                    write_atomic(path, data)
+                policy = load_state(path) if path.exists() else None
+            result = run_trial(
+                trial, _evaluator(trial, service, root), LiveRecorder(trial, report),
+                checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, until=job.until, sweep=sweep,
+            )  # fmt: skip
+        except (Exception, SystemExit) as error:
+            result = replace(failed(trial, error, sweep, started), log=captured.text or None)
+    return Ended.of(trial, result)
+
+
+def policy_path(folder: Path, trial_hash: str) -> Path:
+    """Where a trial leaves what it learned, for those that start from it."""
+    return trial_folder(folder, trial_hash) / POLICY
+
+
+def _evaluator(trial: Trial, service: Any, folder: Path) -> Evaluator:
+    if in_worker(trial.evaluator) or (service is None and trial.evaluator.kind in SIMULATORS):
+        return build_evaluator(trial.evaluator)
+    if service is None:
+        from orchestration.rewards.local_service import LocalHost, sweep_store
+
+        return LocalHost(trial.evaluator, sweep_store(folder))
+    from orchestration.rewards.ray_service import ServiceClient
+
+    return ServiceClient(service, trial.evaluator, trial.content_hash, priority=trial.priority)
+
+
+def lost(trial: Trial, reason: str, sweep: str) -> Ended:
+    """The record of a trial whose worker or node died."""
+    return Ended.of(trial, failed(trial, InfrastructureError(reason), sweep, time.time()))
