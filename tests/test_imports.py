@@ -138,13 +138,84 @@ def test_methods_import_neither_simulators_nor_each_other():
     check(complaints(FILES, wrong))
 
 
-def test_no_import_cycles():
-    edges = {module_name(path): {name for name, _ in imports(path) if name in MODULES} - {module_name(path)} for path in FILES}
+ORDER = {
+    "orchestration": (
+        "cli", "driver", "commands", "report", "plots", "trials", "analysis", "tracking", "search", "folder", "definition",
+        "rewards", "specs",
+    ),
+    "methods": ("", "heuristics", "learning", "nets", "placing", "contract"),
+    "envs": ("sources", "hosts", "simulators", "graphs", "networks", "costs", "problem"),
+}  # fmt: skip
+"""Rooms of each floor from the top down: a room imports only what stands below it. In ``methods`` the papers' methods are the top room."""
+MAX_MODULES = 14
+
+
+def place_of(module):
+    """Which room of its floor a module stands in, counted from the top; None for a floor's own package."""
+    floor, *rest = module.split(".")
+    if not rest:
+        return None
+    return ORDER[floor].index(rest[0] if rest[0] in ORDER[floor] else "")
+
+
+def test_every_room_has_its_place():
+    rooms = {floor: {p.parent.name for p in (ROOT / floor).glob("*/__init__.py")} for floor in ROOMS}
+    unplaced = {f"{floor}/{name}" for floor in ("orchestration", "envs") for name in rooms[floor] - set(ORDER[floor])}
+    assert not unplaced, f"{sorted(unplaced)} have no place in ORDER; say what stands above and below them"
+    assert all(name in rooms[floor] for floor in ROOMS for name in ORDER[floor] if name), "ORDER names rooms that are gone"
+
+
+def test_rooms_import_only_what_stands_below_them():
+    def wrong(path, name):
+        module = module_name(path)
+        if not is_ours(name) or room(name) != room(module):
+            return False
+        here, there = place_of(module), place_of(name)
+        return None not in (here, there) and there < here
+
+    check(complaints(FILES, wrong))
+
+
+def test_folders_do_not_import_each_other_in_a_circle():
+    """Folders at every depth: what stands in two folders may not need each other."""
+    found = []
+    for floor in ROOMS:
+        for folder in [ROOT / floor, *(p for p in (ROOT / floor).rglob("*") if p.is_dir() and (p / "__init__.py").exists())]:
+            prefix = module_name(folder / "__init__.py") + "."
+
+            def child(name, prefix=prefix):
+                return name[len(prefix) :].split(".")[0] if name.startswith(prefix) else None
+
+            edges = {}
+            for path in FILES:
+                here = child(module_name(path))
+                if here:
+                    edges.setdefault(here, set()).update({child(n) for n, _ in imports(path)} - {None, here})
+            found += [f"{prefix[:-1]}: {cycle}" for cycle in cycles_in(edges)]
+    check(found)
+
+
+def test_report_and_definition_do_not_know_each_other():
+    def wrong(path, name):
+        pair = {module_name(path), name}
+        return all(any(n.startswith(f"orchestration.{r}.") for n in pair) for r in ("report", "definition"))
+
+    check(complaints(FILES, wrong))
+
+
+@pytest.mark.parametrize("folder", sorted({p.parent for p in FILES}), ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_folder_is_crowded(folder):
+    modules = [p.name for p in folder.glob("*.py") if p.name != "__init__.py"]
+    assert len(modules) <= MAX_MODULES or folder.name == "cli", f"{folder} holds {len(modules)} modules: {modules}"
+
+
+def cycles_in(edges):
+    """Every circle that a walk over ``edges`` (name -> names) meets, as text."""
     state, cycles = {}, []
 
     def visit(module, trail):
         state[module] = "open"
-        for target in sorted(edges[module]):
+        for target in sorted(edges.get(module, ())):
             if state.get(target) == "open":
                 cycles.append(" -> ".join([*trail[trail.index(target) :], target]))
             elif target not in state:
@@ -154,7 +225,12 @@ def test_no_import_cycles():
     for module in sorted(edges):
         if module not in state:
             visit(module, [module])
-    check(cycles)
+    return cycles
+
+
+def test_no_import_cycles():
+    edges = {module_name(path): {name for name, _ in imports(path) if name in MODULES} - {module_name(path)} for path in FILES}
+    check(cycles_in(edges))
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.name == "__init__.py"], ids=lambda p: str(p.relative_to(ROOT)))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from envs.hosts.openvino.profiling import graph_signature
+from envs.costs.operation_times import graph_signature
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph, digest
 from envs.problem.network import DeviceNetwork
 
 if TYPE_CHECKING:
-    from envs.hosts.openvino.profiling import OperationTimes
+    from envs.costs.operation_times import OperationTimes
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from envs.costs.table import TableCosts
-from envs.problem.cost_model import CostModel, LinearCosts, make_costs
+from envs.problem.cost_model import CostModel, LinearCosts
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.json_checks import as_list, as_number, as_string, check_keys, device_index, hint, need, short, without_duplicates
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
+from envs.sources.costs import make_costs
 from envs.sources.file_sections import dump_graph_section, dump_network_section, graph_section, network_section
 
 FORMAT = "placewright/1"

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 import methods
-import methods.heuristics
 from envs.problem.errors import InputError, nearest
 from envs.problem.problem import Problem
 from methods.contract.config import make_config
@@ -24,13 +23,12 @@ from methods.contract.method import Method
 def modules() -> dict[str, str]:
     """The module of every method by the method's name, without importing any: ``methods/rnn_placer.py`` is ``rnn-placer``."""
     found = {}
-    for package in (methods, methods.heuristics):
-        for m in pkgutil.iter_modules(package.__path__):
-            folder = Path(getattr(m.module_finder, "path", "")) / m.name
+    for package, folders in (("methods", methods.__path__), ("methods.heuristics", [str(Path(p, "heuristics")) for p in methods.__path__])):
+        for m in pkgutil.iter_modules(folders):
             if not m.ispkg:
-                found[m.name.replace("_", "-")] = f"{package.__name__}.{m.name}"
-            elif (folder / f"{m.name}.py").is_file():
-                found[m.name.replace("_", "-")] = f"{package.__name__}.{m.name}.{m.name}"
+                found[m.name.replace("_", "-")] = f"{package}.{m.name}"
+            elif any(Path(folder, m.name, f"{m.name}.py").is_file() for folder in folders):
+                found[m.name.replace("_", "-")] = f"{package}.{m.name}.{m.name}"
     return dict(sorted(found.items()))
 
 

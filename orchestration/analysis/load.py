@@ -7,13 +7,14 @@ from collections.abc import Collection as AnyCollection
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from envs.problem.errors import InputError, nearest
 from orchestration.analysis.runs import EXACT, Collection, collect
 from orchestration.folder.definition_copy import kept, kept_hash
-from orchestration.folder.ledger import LEDGER, entries
+from orchestration.folder.ledger import entries
+from orchestration.specs.layout import LEDGER
 from orchestration.specs.results import TrialResult
+from orchestration.specs.sources import build_problem
 from orchestration.specs.state_files import safe_name
 from orchestration.specs.trial import ProblemSpec, Trial
 
@@ -128,31 +129,6 @@ def _specs(ended: Iterable[tuple[Trial, TrialResult]]) -> dict[str, ProblemSpec]
     return {p.problem_hash: spec for t, r in ended for spec, p in zip(t.problems, r.problems, strict=False) if p.problem_hash}
 
 
-def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
-    """The ``report`` section of a sweep given by its YAML file; by name or folder that of the definition as it ran.
-
-    Its ``tables`` hold those too that come by themselves, for ablations and for graphs held out.
-    """
-    from orchestration.report.paper.contrasts import with_defaults
-
-    definition = kept(folder) if sweep.suffix not in (".yaml", ".yml") else _merged(sweep)
-    section = definition.get("report")
-    return {**(section if isinstance(section, dict) else {}), "tables": with_defaults(definition)}
-
-
-def _merged(sweep: Path) -> dict[str, Any]:
-    """A definition with its fragments."""
-    from orchestration.definition.issues import Issues
-    from orchestration.definition.source import read_source
-
-    issues = Issues()
-    source = read_source(sweep, issues)
-    if source is None or issues.found:
-        raise InputError(f"cannot read sweep {sweep}; see `placewright validate {sweep}`")
-    plain: dict[str, Any] = source.node.plain()
-    return plain
-
-
 def _bounds(folder: Path, results: Iterable[TrialResult], specs: dict[str, ProblemSpec]) -> tuple[dict[str, float], tuple[str, ...]]:
     """Lower bounds by problem hash, kept beside the ledger because they can take longer than the report itself."""
     from envs.simulators.bounds import lower_bound
@@ -171,7 +147,7 @@ def _bounds(folder: Path, results: Iterable[TrialResult], specs: dict[str, Probl
     missing, notes = [key for key in needed if key not in bounds], []
     for key in missing:
         try:
-            problem = specs[key].load()
+            problem = build_problem(specs[key])
             bounds[key] = lower_bound(with_free_inputs(problem) if key in free else problem)
         except InputError as error:
             notes.append(f"no lower bound for {specs[key].label}: {error}")

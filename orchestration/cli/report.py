@@ -25,11 +25,12 @@ def run(args: argparse.Namespace) -> None:
     """Print the report."""
     from envs.problem.errors import InputError
     from orchestration.analysis.comparison import compare
-    from orchestration.analysis.load import load_sweep_record, report_section, sweep_folder
+    from orchestration.analysis.load import load_sweep_record, sweep_folder
     from orchestration.analysis.table import delimited, dress
     from orchestration.report import tables
     from orchestration.report.finish import finish_sweep
-    from orchestration.report.paper.study import study_tables
+    from orchestration.report.paper.section import report_section
+    from orchestration.report.paper.shapes import study_tables
 
     folder = sweep_folder(args.sweep, args.home)
     record = load_sweep_record(folder)

@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from envs.problem.errors import InputError
-    from orchestration.tracking.tracker import default_uri
+    from orchestration.tracking.store_checks import default_uri
 
     if not (args.output / "mlflow.db").is_file():
         raise InputError(f"{args.output} holds no mlflow.db; run a sweep first, or name the folder given to its --output")

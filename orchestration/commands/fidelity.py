@@ -18,6 +18,7 @@ from envs.problem.measurement import Evaluator
 from envs.problem.problem import Problem
 from methods.placing.constraints import make_feasible
 from orchestration.rewards.evaluators import OPTIONS, SIMULATORS, build_evaluator, close_evaluators
+from orchestration.specs.sources import build_problem
 from orchestration.specs.trial import EvaluatorSpec, ProblemSpec
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def run_fidelity(
     found = []
     try:
         for spec in specs:
-            problem = spec.load()
+            problem = build_problem(spec)
             placements = sample_placements(problem, count, seed)
             found.append(compare(problem, one, other, placements, seed, _with_costs(spec, costs)))
             stem = folder / re.sub(r"[^\w.-]+", "-", spec.label)
@@ -140,12 +141,12 @@ def _with_costs(spec: ProblemSpec, costs: str | None) -> Problem:
     from orchestration.specs.sources import costs_source
 
     if costs is None:
-        return spec.load()
+        return build_problem(spec)
     try:
         value = json.loads(costs) if costs.lstrip().startswith("{") else costs
     except ValueError as error:
         raise InputError(f"costs {costs!r} are not JSON ({error}); write --costs roofline or a mapping in JSON") from None
-    return dataclasses.replace(spec, costs=costs_source(value, Path.cwd(), Path.cwd())).load()
+    return build_problem(dataclasses.replace(spec, costs=costs_source(value, Path.cwd(), Path.cwd())))
 
 
 def _write(found: Fidelity, path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from envs.problem.problem import Problem
+from orchestration.specs.sources import build_problem
 from orchestration.specs.trial import Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
 
 MODEL_SUFFIXES = (".onnx", ".xml", ".json")
@@ -99,7 +100,7 @@ def place(
     if budget < 1:
         raise InputError(f"a budget of {budget} evaluations finds nothing; give 1 or more")
     config = dataclasses.asdict(configure(method, settings or {}))
-    problem = spec.load()
+    problem = build_problem(spec)
     # With the smaller batch a small budget still gives the method a few rounds in which to learn.
     batch = int(np.clip(budget // 8, 1, 64))
     trial = Trial(method, method, FrozenDict(config), (spec,), EvaluatorSpec(), Budget(budget), seed, batch=batch)

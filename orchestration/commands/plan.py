@@ -52,7 +52,8 @@ class Rates:
     @staticmethod
     def from_runs(folder: Path) -> Rates:
         """Rates of all trials recorded in the sweep directories under ``folder``; damaged ledgers are passed over."""
-        from orchestration.folder.ledger import LEDGER, entries
+        from orchestration.folder.ledger import entries
+        from orchestration.specs.layout import LEDGER
 
         sums: dict[tuple[str, str], tuple[float, int]] = {}
         for ledger in sorted(folder.glob(f"*/{LEDGER}")):

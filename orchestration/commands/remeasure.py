@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,12 @@ import numpy as np
 
 from envs.problem.errors import InputError, nearest
 from envs.problem.measurement import Evaluator
-from envs.problem.problem import Problem
-from orchestration.analysis.statistics import Interval, stratified_bootstrap
+from orchestration.analysis.contest import Candidate, Contest
 from orchestration.analysis.table import Table, plural
 from orchestration.report.tables import significant
 from orchestration.rewards.evaluators import HOST_OPTIONS, build_evaluator, close_evaluators
 from orchestration.rewards.machine_lock import MachineLock
+from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import EvaluatorSpec
 
 if TYPE_CHECKING:
@@ -30,50 +29,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 20
 FILES = "remeasured"
-
-
-@dataclass
-class Candidate:
-    """One placement in the contest, and every time it was measured."""
-
-    names: list[str]
-    """Who found it: method, and stage where there are several; more than one where methods found the same."""
-    seed: int
-    trial: str
-    placement: np.ndarray
-    """int16[V]."""
-    evaluator: EvaluatorSpec
-    recorded: float
-    """Objective in the search that found it, seconds or joules."""
-    protocol: str = ""
-    values: list[float] = field(default_factory=list)
-    """Objective, one a round; +inf where it did not run."""
-    notes: dict[str, None] = field(default_factory=dict)
-    """Why it did not run, each reason once."""
-
-    @property
-    def name(self) -> str:
-        """All names."""
-        return ", ".join(self.names)
-
-
-@dataclass
-class Contest:
-    """All candidates of one problem."""
-
-    problem: Problem
-    name: str
-    scale: tuple[float, str]
-    """Factor and unit for people."""
-    candidates: list[Candidate]
-    devices: list[str] = field(default_factory=list)
-    """What measured, in words."""
-
-    def against(self, candidate: Candidate, baseline: Candidate) -> Interval:
-        """Median over rounds of objective / baseline's of the same round, less 1, with its 95 % bootstrap interval."""
-        ratio = np.array(candidate.values) / np.array(baseline.values) - 1.0
-        low, high = stratified_bootstrap(ratio, np.zeros(len(ratio), dtype=np.int64), lambda x: np.median(x, axis=-1))
-        return Interval(float(np.median(ratio)), float(low), float(high))
 
 
 def contests(record: SweepRecord, on: str | None = None, methods: Sequence[str] = ()) -> list[Contest]:
@@ -126,7 +81,7 @@ def _repeats(spec: EvaluatorSpec) -> bool:
 
 def _contest(record: SweepRecord, problem_hash: str) -> Contest:
     spec = record.specs[problem_hash]
-    problem = spec.load_recorded(problem_hash)
+    problem = recorded_problem(spec, problem_hash)
     return Contest(problem, spec.label, (1e3, "ms") if problem.objective == "makespan" else (1.0, "J"), [])
 
 

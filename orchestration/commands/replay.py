@@ -9,9 +9,11 @@ from pathlib import Path
 
 from envs.problem.errors import InputError
 from envs.problem.measurement import Evaluator, Outcome
-from orchestration.folder.ledger import LEDGER, entries
+from orchestration.folder.ledger import entries
 from orchestration.rewards.evaluators import HOST_OPTIONS, build_evaluator, close_evaluators
+from orchestration.specs.layout import LEDGER
 from orchestration.specs.results import ProblemResult, TrialResult, placement_array
+from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import Trial
 
 TOLERANCE = 0.1
@@ -79,7 +81,8 @@ def _recorded(output: Path) -> Iterator[tuple[Trial, TrialResult]]:
 
 def _trial_of_run(run: str, output: Path, tracking_uri: str | None) -> str | None:
     """The trial that an MLflow run belongs to; None if there is no such run."""
-    from orchestration.tracking.tracker import default_uri, quiet_environment
+    from orchestration.tracking.provenance import quiet_environment
+    from orchestration.tracking.store_checks import default_uri
 
     uri = tracking_uri or default_uri(output)
     if tracking_uri is None and not (output / "mlflow.db").exists():
@@ -110,7 +113,7 @@ def replay(trial: Trial, result: TrialResult) -> list[Replay]:
 
 
 def _one(trial: Trial, index: int, recorded: ProblemResult, evaluator: Evaluator) -> Replay:
-    problem = trial.problems[index].load_recorded(recorded.problem_hash)
+    problem = recorded_problem(trial.problems[index], recorded.problem_hash)
     placement = placement_array(recorded)
     if placement is None or recorded.objective is None:
         raise InputError(f"trial {trial.short} recorded no placement of {recorded.name}")

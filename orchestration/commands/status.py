@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.problem.errors import InputError
-from orchestration.folder.ledger import LEDGER, LOCK, entries, trial_folder
+from orchestration.folder.ledger import entries
+from orchestration.specs.layout import CHECKPOINT, LEDGER, LOCK, trial_folder
 from orchestration.specs.state_files import safe_name
-from orchestration.trials.run_trial import CHECKPOINT
 
 if TYPE_CHECKING:
     from orchestration.definition.sweep import Sweep

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from envs.problem.errors import nearest
 from orchestration.definition.view import View
+from orchestration.specs.report_keys import KEYS, SHAPES
 
 if TYPE_CHECKING:
     from orchestration.definition.methods import MethodTable
@@ -32,13 +33,11 @@ def read_report(section: View, stages: Sequence[Stage], methods: MethodTable) ->
 
 def _read_table(entry: View) -> bool:
     """Whether it is a mapping; records unknown keys and shapes and values of the wrong kind."""
-    from orchestration.report.paper.study import KEYS, SHAPES
-
     if not entry.mapping(KEYS, "a table of the report", required=("shape",)):
         return False
     shape, bins = entry.child("shape"), entry.child("bins")
     if shape is not None:
-        shape.choice(list(SHAPES), "shape of a table")
+        shape.choice(SHAPES, "shape of a table")
     if bins is not None and bins.value is not None:
         bins.integer(1)
     for key in ("paper", "columns"):

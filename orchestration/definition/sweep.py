@@ -21,7 +21,7 @@ from orchestration.definition.searches import SearchSpec
 from orchestration.definition.source import Node, Source, read_source, write_yaml
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
 from orchestration.definition.view import View, with_cure
-from orchestration.specs.sources import must_be_traced
+from orchestration.specs.sources import build_problem, must_be_traced
 from orchestration.specs.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
 
 _STAGE_KEYS = ("on", "per")
@@ -116,13 +116,13 @@ class Sweep:
             if must_be_traced(spec):
                 continue
             try:
-                built[spec.content_hash] = spec.load().n_nodes
+                built[spec.content_hash] = build_problem(spec).n_nodes
             except InputError as error:
                 mark = self.problem_marks.get(spec.graph_label, Mark(str(self.path), 0))
                 issues.add(mark, with_cure(f"problem {spec.label}: {error}", "change the graph, the network or the costs"))
         for row, spec in self._pairs(built):
             try:
-                registry.build(row.method, row.config, [spec.load()], 0)
+                registry.build(row.method, row.config, [build_problem(spec)], 0)
             except InputError as error:
                 issues.add(row.mark, with_cure(f"method {row.label!r} on {spec.label}: {error}", "change its settings"))
         issues.raise_any()

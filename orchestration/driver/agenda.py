@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.problem.errors import InputError
 from envs.simulators.bounds import lower_bound
-from orchestration.folder.ledger import Ledger, line, parse, trial_folder
+from orchestration.folder.ledger import Ledger, line, parse
 from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.layout import CHECKPOINT, trial_folder
 from orchestration.specs.results import TrialResult
+from orchestration.specs.sources import build_problem
 from orchestration.specs.trial import Job, Trial
-from orchestration.trials.run_trial import CHECKPOINT
 from orchestration.trials.worker import Ended
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ class Work:
     def _lower_bounds(self, spec: SearchSpec) -> dict[str, float]:
         for problem in (p for t in spec.templates for p in t.problems):
             if problem.content_hash not in self._bounds:
-                bound = lower_bound(problem.load())
+                bound = lower_bound(build_problem(problem))
                 self._bounds[problem.content_hash] = bound if math.isfinite(bound) and bound > 0 else 1.0
         return self._bounds
 

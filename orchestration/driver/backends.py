@@ -16,7 +16,8 @@ from orchestration.driver import capacity
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.state_files import write_atomic
 from orchestration.specs.trial import Job, Trial
-from orchestration.tracking.tracker import Tracker, TrackingSpec, quiet_environment
+from orchestration.tracking.provenance import quiet_environment
+from orchestration.tracking.tracker import Tracker, TrackingSpec
 from orchestration.trials.worker import Ended, execute, lost, policy_path
 
 ONE_THREAD = {

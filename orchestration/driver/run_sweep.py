@@ -19,11 +19,14 @@ from orchestration.driver.agenda import Work
 from orchestration.driver.backends import Backend, LocalBackend, RayBackend
 from orchestration.driver.progress import Display
 from orchestration.folder.definition_copy import keep
-from orchestration.folder.ledger import LEDGER, Ledger
+from orchestration.folder.ledger import Ledger
 from orchestration.rewards.evaluators import in_worker
 from orchestration.specs.canonical import canonical
+from orchestration.specs.layout import LEDGER
 from orchestration.specs.state_files import safe_name, write_atomic
-from orchestration.tracking.tracker import TrackingSpec, check_uri, default_uri, source_tags
+from orchestration.tracking.provenance import source_tags
+from orchestration.tracking.store_checks import check_uri, default_uri
+from orchestration.tracking.tracker import TrackingSpec
 
 if TYPE_CHECKING:
     from orchestration.definition.searches import SearchSpec

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envs.problem.errors import InputError
 from orchestration.definition.issues import Issues
 from orchestration.definition.source import read_source
 from orchestration.specs.state_files import write_atomic
@@ -53,3 +54,13 @@ def kept_hash(folder: Path) -> str:
 def _path(folder: Path) -> Path:
     """Where the definition lies; a directory may be older than `RESOLVED`."""
     return folder / RESOLVED if (folder / RESOLVED).is_file() else folder / WRITTEN
+
+
+def merged(sweep: Path) -> dict[str, Any]:
+    """A sweep's YAML file with its fragments, as plain values; InputError if it cannot be read."""
+    issues = Issues()
+    source = read_source(sweep, issues)
+    if source is None or issues.found:
+        raise InputError(f"cannot read sweep {sweep}; see `placewright validate {sweep}`")
+    plain: dict[str, Any] = source.node.plain()
+    return plain

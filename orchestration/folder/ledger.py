@@ -29,19 +29,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from envs.problem.errors import InputError
-from orchestration.rewards.measurement_store import STORE
+from orchestration.specs.layout import BESIDE, LEDGER, LOCK, STORE
 from orchestration.specs.results import TrialResult
-from orchestration.specs.state_files import safe_name
 from orchestration.specs.trial import Trial
-
-LEDGER = "ledger.jsonl"
-TRIALS = "trials"
-LOCK = "ledger.lock"
-JOURNAL = "studies.journal"
-STUDIES_ID = "studies.id"
-STATE = "tracking.json"
-BESIDE = (LEDGER, JOURNAL, STUDIES_ID, STORE, TRIALS, STATE)
-"""What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned, which runs tell it."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +80,6 @@ def results(folder: Path) -> Iterator[TrialResult]:
     """The results of `entries`."""
     for _, result in entries(folder):
         yield result
-
-
-def trial_folder(folder: Path, trial_hash: str) -> Path:
-    """Where a trial keeps its checkpoint and policy."""
-    return folder / TRIALS / safe_name(trial_hash[:32])
 
 
 def _scan(file: IO[bytes]) -> Iterator[tuple[str, str, bool, int]]:

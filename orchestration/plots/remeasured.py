@@ -13,7 +13,7 @@ from orchestration.plots import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from orchestration.commands.remeasure import Contest
+    from orchestration.analysis.contest import Contest
 
 
 def draw(found: Sequence[Contest], stem: Path) -> list[Path]:

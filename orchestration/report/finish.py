@@ -13,12 +13,14 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from orchestration.analysis.comparison import Comparison, compare
-from orchestration.analysis.load import SweepRecord, load_sweep_record, remember, report_section
+from orchestration.analysis.load import SweepRecord, load_sweep_record, remember
 from orchestration.analysis.runs import ProblemInfo, Run
 from orchestration.analysis.table import Table, delimited, dress
 from orchestration.report import tables
+from orchestration.report.paper.section import report_section
 from orchestration.rewards.evaluators import SIMULATORS, build_evaluator
 from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import EvaluatorSpec
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
 
 def _study(record: SweepRecord, section: Mapping[str, Any], notes: list[str]) -> list[Table]:
     """The tables of the definition; ``notes`` takes why one is missing."""
-    from orchestration.report.paper.study import study_tables
+    from orchestration.report.paper.shapes import study_tables
 
     return study_tables(record, section, notes)
 
@@ -138,7 +140,7 @@ def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool) -> tuple[lis
     folder, stem = record.folder / "placements", re.sub(r"[^\w.-]+", "-", info.name)
     folder.mkdir(exist_ok=True)
     try:
-        problem = record.specs[info.problem_hash].load_recorded(info.problem_hash)
+        problem = recorded_problem(record.specs[info.problem_hash], info.problem_hash)
         placement = np.array(run.placement, dtype=np.int16)
         files = [folder / f"{stem}.json"]
         save(dump_problem(problem, placement[None, :]), files[0])

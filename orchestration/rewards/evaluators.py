@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from envs.problem.errors import InputError, nearest
-from envs.problem.measurement import Evaluator, Measurements, Outcome
+from envs.problem.measurement import Evaluator, Measurements
 from envs.problem.problem import Problem
-from orchestration.rewards.measurement_table import MeasurementTable, Rows
+from orchestration.rewards.wrappers import Failing, Noisy
 from orchestration.specs.trial import EvaluatorSpec
 
 SIMULATOR_OPTIONS = ("noise", "measurement_noise", "relocation", "fail", "local", "host")
@@ -185,125 +184,3 @@ def evaluate_all(evaluator: Evaluator, requests: Sequence[Request]) -> list[Meas
     if many is not None:
         return many(requests)
     return [evaluator.evaluate(r.problem, r.placements, r.seed, first=r.first, trace=r.trace) for r in requests]
-
-
-@dataclass(frozen=True)
-class Noisy:
-    """Multiplies every measured time by a log-normal factor of scale ``sigma``, as a real machine's jitter does.
-
-    Row i draws from the stream (seed, first + i), so the noise does not depend on how a batch is split.
-    """
-
-    inner: Evaluator
-    sigma: float
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.sigma < 1.0:
-            raise InputError(f"measurement_noise is {self.sigma}; it must be in (0, 1)")
-
-    @property
-    def protocol(self) -> str:
-        """The inner protocol and the noise."""
-        return f"{self.inner.protocol} measurement_noise={self.sigma}"
-
-    @property
-    def deterministic(self) -> bool:
-        """Never."""
-        return False
-
-    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`; times of a trace stay those of the inner evaluator."""
-        m = self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
-        normal = [np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, first + i))).standard_normal() for i in range(len(m))]
-        factor = np.exp(self.sigma * np.array(normal))
-        return replace(m, seconds=m.seconds * factor, objective=m.objective * factor, protocol=self.protocol)
-
-
-@dataclass
-class Failing:
-    """Fails a share ``rate`` of the measurements as infrastructure does; asked again, the same row is drawn anew.
-
-    For trying out recovery: results are those of the inner evaluator, because a failure is measured again.
-    """
-
-    inner: Evaluator
-    rate: float
-    _calls: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.rate < 1.0:
-            raise InputError(f"fail is {self.rate}; it must be in (0, 1)")
-
-    @property
-    def protocol(self) -> str:
-        """The inner one: what is measured in the end does not differ."""
-        return self.inner.protocol
-
-    @property
-    def deterministic(self) -> bool:
-        """As the inner one."""
-        return self.inner.deterministic
-
-    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`."""
-        m = self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
-        self._calls += 1
-        failed = np.random.default_rng([seed % 2**63, first, self._calls]).random(len(m)) < self.rate
-        return replace(
-            m,
-            outcome=np.where(failed, np.int8(Outcome.INFRASTRUCTURE), m.outcome),
-            seconds=np.where(failed, np.nan, m.seconds),
-            objective=np.where(failed, np.inf, m.objective),
-        )
-
-
-class Cached:
-    """Remembers deterministic measurements by content in this process; stochastic ones and traces pass through."""
-
-    def __init__(self, inner: Evaluator, limit_bytes: int = 256 << 20) -> None:
-        self.inner = inner
-        self.table = MeasurementTable(limit_bytes)
-
-    @property
-    def protocol(self) -> str:
-        """The inner one."""
-        return self.inner.protocol
-
-    @property
-    def deterministic(self) -> bool:
-        """As the inner one."""
-        return self.inner.deterministic
-
-    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`."""
-        if trace or not self.deterministic:
-            return self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
-        placements = np.ascontiguousarray(placements, dtype=np.int16)
-        context = (problem.content_hash, self.protocol)
-        with self.table.reading():
-            slots, new = self.table.slots(context, placements)
-            if new.any():
-                rows = Rows.of(self.inner.evaluate(problem, placements[new], seed, first=first))
-                self.table.fill(slots[new], rows)
-                self.table.retract(context, placements[new][rows.outcome == Outcome.INFRASTRUCTURE])
-            answer = self.table.read(slots)
-        return measurements(problem.content_hash, placements, answer, seed, self.protocol, first)
-
-
-def measurements(problem_hash: str, placements: np.ndarray, rows: Rows, seed: int, protocol: str, first: int) -> Measurements:
-    """Rows together with what their batch shares."""
-    return Measurements(
-        problem_hash=problem_hash,
-        placements=placements,
-        outcome=rows.outcome,
-        seconds=rows.seconds,
-        objective=rows.objective,
-        seed=seed,
-        protocol=protocol,
-        host=rows.host,
-        first=first,
-        samples=rows.samples,
-        notes=rows.notes,
-        deviation=rows.deviation,
-        compile_seconds=rows.compile_seconds,
-    )

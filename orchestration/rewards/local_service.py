@@ -9,10 +9,11 @@ import numpy as np
 
 from envs.problem.measurement import Evaluator, Measurements
 from envs.problem.problem import Problem
-from orchestration.rewards.evaluators import build_evaluator, machine_of, measurements, remembered
+from orchestration.rewards.evaluators import build_evaluator, machine_of, remembered
 from orchestration.rewards.machine_lock import MachineLock
-from orchestration.rewards.measurement_store import STORE, MeasurementStore, measurement_context
-from orchestration.rewards.measurement_table import Rows, join
+from orchestration.rewards.measurement_store import MeasurementStore, measurement_context
+from orchestration.rewards.measurement_table import Rows, join, measurements
+from orchestration.specs.layout import STORE
 from orchestration.specs.trial import EvaluatorSpec
 
 

@@ -13,7 +13,6 @@ from envs.problem.measurement import Outcome
 from orchestration.rewards.measurement_table import Rows
 from orchestration.specs.canonical import canonical
 
-STORE = "measurements.sqlite"
 _TABLE = """CREATE TABLE IF NOT EXISTS measurements (
     context TEXT, placement BLOB, outcome INTEGER, seconds REAL, objective REAL, host TEXT, samples BLOB, note TEXT, deviation REAL,
     PRIMARY KEY (context, placement)) WITHOUT ROWID"""

@@ -177,3 +177,22 @@ class MeasurementTable:
 def _keys(placements: np.ndarray) -> list[bytes]:
     """The bytes of every row of int16[B, V]."""
     return np.ascontiguousarray(placements).view(f"V{placements.shape[1] * 2}").ravel().tolist()
+
+
+def measurements(problem_hash: str, placements: np.ndarray, rows: Rows, seed: int, protocol: str, first: int) -> Measurements:
+    """Rows together with what their batch shares."""
+    return Measurements(
+        problem_hash=problem_hash,
+        placements=placements,
+        outcome=rows.outcome,
+        seconds=rows.seconds,
+        objective=rows.objective,
+        seed=seed,
+        protocol=protocol,
+        host=rows.host,
+        first=first,
+        samples=rows.samples,
+        notes=rows.notes,
+        deviation=rows.deviation,
+        compile_seconds=rows.compile_seconds,
+    )

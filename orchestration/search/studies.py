@@ -17,8 +17,8 @@ from optuna.storages.journal import JournalFileBackend
 
 from envs.problem.errors import InputError
 from orchestration.definition.searches import Component, Parameter, SearchSpec
-from orchestration.folder.ledger import JOURNAL, STUDIES_ID
 from orchestration.specs.canonical import canonical
+from orchestration.specs.layout import JOURNAL, STUDIES_ID
 from orchestration.specs.state_files import write_atomic
 
 

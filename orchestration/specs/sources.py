@@ -1,7 +1,7 @@
 """From descriptions to problems: where graphs, networks and cost models come from.
 
 A source is a mapping with one key that says its kind (``model``, ``file``, ``synthetic``, …) and that kind's options. `graph_source`
-and `network_source` check one and complete it (a file gets its sha256) without building anything large; `load_problem`
+and `network_source` check one and complete it (a file gets its sha256) without building anything large; `build_problem`
 builds it, once a process. Which sources a sweep names does not belong here.
 """
 
@@ -206,7 +206,7 @@ def costs_source(value: Any, base: Path, root: Path) -> FrozenDict:
         raise InputError(f"costs are a name or a mapping with kind, not {value!r}; write costs: roofline")
     if spec["kind"] == "table":
         raise InputError("a table of costs belongs into the problem's own file; give the graph as {problem: file.json}")
-    from envs.problem.cost_model import make_costs
+    from envs.sources.costs import make_costs
 
     if spec["kind"] == "profiled":
         table = spec.get("table")
@@ -261,7 +261,7 @@ def _costs(spec: FrozenDict, graph: FrozenDict) -> CostModel | None:
     """The cost model; None for a file's own. Profiled costs without a table are measured on the graph's model."""
     if spec["kind"] == "own":
         return None
-    from envs.problem.cost_model import make_costs
+    from envs.sources.costs import make_costs
 
     settings = dict(spec)
     if settings["kind"] == "profiled" and "table" in settings:
@@ -274,9 +274,9 @@ def _costs(spec: FrozenDict, graph: FrozenDict) -> CostModel | None:
 
 
 def count_nodes(spec: ProblemSpec) -> int:
-    """V of the problem's graph, without its network and costs; InputError as from `load_problem`."""
+    """V of the problem's graph, without its network and costs; InputError as from `build_problem`."""
     if spec.graph.get("file", "").endswith(".json"):
-        return load_problem(spec).n_nodes
+        return build_problem(spec).n_nodes
     return _graph(spec.graph).n_nodes
 
 
@@ -297,8 +297,8 @@ def _named(thing: Named, name: str) -> Named:
 
 
 @lru_cache(maxsize=_CACHED)
-def load_problem(spec: ProblemSpec) -> Problem:
-    """The problem that ``spec`` describes, its graph and network named by their labels.
+def build_problem(spec: ProblemSpec) -> Problem:
+    """The problem that ``spec`` describes, its graph and network named by their labels; built once a process.
 
     Raises:
         InputError: if a file is gone or changed, or the parts do not fit together.
@@ -323,6 +323,21 @@ def load_problem(spec: ProblemSpec) -> Problem:
         problem.objective if spec.objective == "own" else spec.objective,
         problem.allowed,
     )
+
+
+def recorded_problem(spec: ProblemSpec, problem_hash: str) -> Problem:
+    """The problem that a result calls ``problem_hash``.
+
+    Raises:
+        InputError: if the description makes another problem today.
+    """
+    problem = build_problem(spec)
+    if problem.content_hash != problem_hash:
+        raise InputError(
+            f"problem {spec.label} is not what it was when it was placed (graphs, networks or cost models have changed since); "
+            "go back to the commit that its MLflow run names"
+        )
+    return problem
 
 
 def _fusion(spec: ProblemSpec) -> Problem:

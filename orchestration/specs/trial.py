@@ -10,13 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from envs.problem.errors import InputError, nearest
 from orchestration.specs.canonical import FrozenDict, content_hash, freeze
-
-if TYPE_CHECKING:
-    from envs.problem.problem import Problem
 
 TrialKind = Literal["search", "pretrain", "finetune", "zero-shot"]
 KINDS: tuple[str, ...] = get_args(TrialKind)
@@ -34,7 +31,7 @@ def _identity(source: Any) -> Any:
 
 @dataclass(frozen=True)
 class ProblemSpec:
-    """The description of one problem; `load` makes the problem itself."""
+    """The description of one problem; `orchestration.specs.sources.build_problem` makes the problem itself."""
 
     graph: FrozenDict
     """Source of the graph, e.g. ``{"model": "resnet-50"}``, ``{"file": …, "root": …, "sha256": …}``, ``{"synthetic": {…}, "seed": 0}``."""
@@ -59,30 +56,6 @@ class ProblemSpec:
     def content_hash(self) -> str:
         """sha256 of what the problem is made from; files count by content, labels and places do not count."""
         return content_hash([_identity(self.graph), _identity(self.network), _identity(self.costs), self.objective])
-
-    def load(self) -> Problem:
-        """The problem, built once a process.
-
-        Raises:
-            InputError: if a file is missing, was changed since the sweep was read, or does not describe a valid problem.
-        """
-        from orchestration.specs.sources import load_problem
-
-        return load_problem(self)
-
-    def load_recorded(self, problem_hash: str) -> Problem:
-        """The problem that a result calls ``problem_hash``.
-
-        Raises:
-            InputError: if the description makes another problem today.
-        """
-        problem = self.load()
-        if problem.content_hash != problem_hash:
-            raise InputError(
-                f"problem {self.label} is not what it was when it was placed (graphs, networks or cost models have changed since); "
-                "go back to the commit that its MLflow run names"
-            )
-        return problem
 
     def to_json(self) -> dict[str, Any]:
         """As a dict of JSON values."""

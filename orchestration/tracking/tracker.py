@@ -9,31 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
-import sqlite3
-import subprocess
 import threading
 import time
 import traceback
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import orchestration
-from envs.problem.errors import InputError, nearest
-from orchestration.folder.ledger import LEDGER, STATE, parse
+from envs.problem.errors import InputError
+from orchestration.folder.ledger import parse
+from orchestration.specs.layout import LEDGER, STATE
 from orchestration.specs.results import TrialResult
 from orchestration.specs.trial import Trial
+from orchestration.tracking.provenance import package_versions, quiet_environment
 from orchestration.tracking.run_contents import result_metrics, trial_params, trial_tags
+from orchestration.tracking.store_checks import alone_at, fast_sqlite
 
-SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
-PACKAGES = ("placewright", "numpy", "numba", "torch", "openvino", "ortools", "pymetis", "ray", "mlflow", "optuna")
 BATCH_METRICS, BATCH_PARAMS = 1000, 100
 """MLflow's own limits for one call."""
 POLL_SECONDS = 0.1
@@ -54,127 +47,6 @@ class TrackingSpec:
     """Where artifacts of a database store lie; None lets the server decide."""
     tags: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
-
-
-def default_uri(output: Path) -> str:
-    """SQLite in the output directory."""
-    return f"sqlite:///{(output / 'mlflow.db').resolve()}"
-
-
-def check_uri(uri: str) -> None:
-    """Look at a tracking URI before anything starts.
-
-    Raises:
-        InputError: if it is malformed, its folder cannot be written, or its server does not answer.
-    """
-    parts = urllib.parse.urlsplit(uri)
-    scheme = parts.scheme.split("+")[0]
-    if scheme not in SCHEMES:
-        raise InputError(
-            f"tracking URI {uri!r} does not begin with a known scheme{nearest(scheme, SCHEMES)}; "
-            "give e.g. sqlite:///runs/mlflow.db or http://localhost:5000"
-        )
-    if scheme == "sqlite":
-        if not uri.startswith("sqlite:///") or len(uri) <= len("sqlite:///"):
-            raise InputError(f"tracking URI {uri!r} names no file; write sqlite:///folder/mlflow.db")
-        folder = Path(uri.removeprefix("sqlite:///")).parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"tracking URI {uri!r} lies in a folder that cannot be made ({error.strerror}); choose another") from None
-        if not os.access(folder, os.W_OK):
-            raise InputError(f"tracking URI {uri!r} lies in a folder that cannot be written; choose another")
-        _check_sqlite(uri)
-    elif scheme in ("http", "https"):
-        _check_server(uri, parts)
-    elif not parts.hostname and not parts.query and not parts.path:
-        raise InputError(f"tracking URI {uri!r} names no host; write {scheme}://user:password@host/database")
-    else:
-        _check_database(uri)
-
-
-def _check_sqlite(uri: str) -> None:
-    """MLflow would try for minutes to open what is no database."""
-    path = Path(uri.removeprefix("sqlite:///"))
-    if path.exists():
-        try:
-            with contextlib.closing(sqlite3.connect(path)) as connection:
-                connection.execute("PRAGMA schema_version").fetchone()
-        except sqlite3.Error as error:
-            raise InputError(f"tracking store {uri!r} cannot be opened ({error}); move the file away or choose another") from None
-
-
-def _alone_at(uri: str) -> contextlib.AbstractContextManager[Any]:
-    """Held while a store is opened: of two sweeps that begin at once, one must not find the tables that the other is making."""
-    from filelock import FileLock
-
-    path = uri.removeprefix("sqlite:///")
-    return contextlib.nullcontext() if path == uri else FileLock(f"{path}.lock")
-
-
-def _check_database(uri: str) -> None:
-    import sqlalchemy
-
-    try:
-        engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
-        engine.connect().close()
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"tracking store {uri!r} cannot be opened ({reason}); start it or choose another --tracking-uri") from None
-
-
-def _check_server(uri: str, parts: urllib.parse.SplitResult) -> None:
-    try:
-        if not parts.hostname or (parts.port is not None and parts.port == 0):
-            raise InputError(f"tracking URI {uri!r} names no host; write {parts.scheme}://host:5000")
-    except ValueError:
-        raise InputError(f"tracking URI {uri!r} has an impossible port; write {parts.scheme}://host:5000") from None
-    try:
-        with urllib.request.urlopen(uri.rstrip("/") + "/health", timeout=10):
-            pass
-    except urllib.error.HTTPError as error:
-        if error.code == 403:
-            raise InputError(f"tracking server {uri!r} refuses this host name; start it with --allowed-hosts {parts.netloc}") from None
-        # any other answer, such as a request to log in, comes from a server that is there
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise InputError(f"tracking server {uri!r} does not answer ({reason}); start it or choose another --tracking-uri") from None
-
-
-def source_tags() -> dict[str, str]:
-    """Git commit and dirty state of the code, if it runs from a repository."""
-    root = Path(orchestration.__file__).parent.parent
-
-    def git(*words: str) -> str | None:
-        try:
-            done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True)
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip()
-
-    commit = git("rev-parse", "HEAD")
-    if commit is None or not (root / ".git").exists():
-        return {}
-    return {"mlflow.source.git.commit": commit, "git_commit": commit, "git_dirty": str(bool(git("status", "--porcelain"))).lower()}
-
-
-def package_versions() -> dict[str, str]:
-    """``version.NAME`` of the packages that results depend on."""
-    found = {}
-    for name in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            found[f"version.{name}"] = version(name)
-    return found
-
-
-def quiet_environment() -> None:
-    """Settings that MLflow reads when it is imported or calls a server. A run id from outside would replace the parent."""
-    os.environ.pop("MLFLOW_RUN_ID", None)
-    for key, value in {
-        "MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    }.items():  # fmt: skip
-        os.environ.setdefault(key, value)
 
 
 class Tracker:
@@ -215,9 +87,9 @@ class Tracker:
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         logging.getLogger("alembic").setLevel(logging.ERROR)
         if self.spec.uri.startswith("sqlite"):
-            _fast_sqlite()
+            fast_sqlite()
         try:
-            with _alone_at(self.spec.uri):
+            with alone_at(self.spec.uri):
                 self._client = mlflow.MlflowClient(self.spec.uri)
                 self._experiment = self._experiment_id()
             self._parent = self._open_parent()
@@ -448,18 +320,3 @@ _CURVES = ("evaluations", "wall_seconds")
 def _under(parent: str) -> str:
     """The filter of a parent run's children."""
     return f"tags.`mlflow.parentRunId` = '{parent}'"
-
-
-def _fast_sqlite() -> None:
-    """One writer needs no rollback journal: write-ahead logging halves the time a run takes, and readers are not locked out."""
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
-
-    def settings(connection: Any, _record: Any) -> None:
-        if type(connection).__module__.startswith("sqlite3"):
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-
-    if not getattr(_fast_sqlite, "done", False):
-        event.listen(Engine, "connect", settings)
-        _fast_sqlite.done = True  # type: ignore[attr-defined]

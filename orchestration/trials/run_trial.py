@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,25 +19,16 @@ from envs.problem.problem import Problem
 from methods.contract.method import Method, Proposal
 from methods.contract.registry import build, method_class
 from orchestration.rewards.evaluators import TRACING_HOSTS, InfrastructureError, Request, evaluate_all
-from orchestration.specs.results import CurvePoint, ProblemResult, ProposedBlock, Trace, TrialResult
+from orchestration.rewards.retry import measure
+from orchestration.specs.layout import CHECKPOINT, POLICY
+from orchestration.specs.results import CurvePoint, ProblemResult, Trace, TrialResult
+from orchestration.specs.sources import build_problem
 from orchestration.specs.state_files import load_state, save_state
 from orchestration.specs.trial import Trial, content_hash
+from orchestration.trials.progress import ProblemProgress, Progress
 
-ATTEMPTS = 8
-"""How often a measurement that failed for reasons of infrastructure is asked for before the trial gives up."""
-FIRST_PAUSE = 0.05
-"""Seconds before the second attempt; doubled after each."""
 CHECKPOINT_SECONDS = 60.0
 """A learner is saved at least this often, however few evaluations that is."""
-CURVE_POINTS = 400
-CONTENDERS = 4
-"""Placements among which the measurements of `Budget.confirm` choose."""
-PROPOSED_BLOCKS = 48
-"""Blocks in which a search's proposals are remembered: from this many to twice as many."""
-"""Longest curve kept; a longer one loses every second point."""
-
-CHECKPOINT = "checkpoint.safetensors"
-POLICY = "policy.safetensors"
 
 
 class Recorder(Protocol):
@@ -53,120 +44,6 @@ class Silent:
 
     def progress(self, state: Progress) -> None:
         """Nothing to do."""
-
-
-@dataclass
-class ProblemProgress:
-    """The best so far on one problem."""
-
-    objective: float = np.inf
-    seconds: float = np.nan
-    outcome: int = int(Outcome.INVALID)
-    placement: np.ndarray | None = None
-    evaluations: int = 0
-    best_evaluation: int = 0
-    first: int = 0
-    protocol: str = ""
-    host: str = ""
-    deviation: float | None = None
-    curve: list[CurvePoint] = field(default_factory=list)
-    proposed: list[ProposedBlock] = field(default_factory=list)
-    contenders: np.ndarray | None = None
-    """The best distinct placements, best first, int16[K, V], where some are to be confirmed."""
-    contender_values: list[float] = field(default_factory=list)
-
-    def add(self, m: Measurements, before: int, wall: float) -> None:
-        """Take in a batch that began when the trial had ``before`` evaluations."""
-        own, self.evaluations = self.evaluations, self.evaluations + len(m)
-        self._note_proposed(m)
-        best = np.minimum.accumulate(np.concatenate(([self.objective], np.where(m.ok, m.objective, np.inf))))
-        better = np.flatnonzero(best[1:] < best[:-1])
-        if better.size:
-            self._take(m, int(better[-1]), before)
-            self.curve += [CurvePoint(before + i + 1, float(best[i + 1]), wall, own + i + 1) for i in better.tolist()]
-            if len(self.curve) > CURVE_POINTS:
-                self.curve = self.curve[:-1:2] + self.curve[-1:]
-        elif self.placement is None and len(m):
-            self.outcome, self.protocol, self.host = int(m.outcome[-1]), m.protocol, m.host
-
-    def _take(self, m: Measurements, row: int, before: int) -> None:
-        """One row of a batch that began after ``before`` evaluations is the best."""
-        self.objective, self.seconds, self.outcome = float(m.objective[row]), float(m.seconds[row]), int(m.outcome[row])
-        self.placement = np.array(m.placements[row], dtype=np.int16)
-        self.best_evaluation, self.first = before + row + 1, m.first + row
-        self.protocol, self.host = m.protocol, m.host
-        self.deviation = None if m.deviation is None or np.isnan(m.deviation[row]) else float(m.deviation[row])
-
-    def contend(self, m: Measurements) -> None:
-        """Keep the best `CONTENDERS` distinct placements, by the first measurement of each."""
-        known = np.zeros((0, m.placements.shape[1]), dtype=np.int16) if self.contenders is None else self.contenders
-        everything = np.concatenate((known, m.placements[m.ok].astype(np.int16)))
-        values = np.concatenate((self.contender_values, m.objective[m.ok]))
-        first = np.sort(np.unique(everything, axis=0, return_index=True)[1]) if len(everything) else np.zeros(0, dtype=np.int64)
-        best = first[np.argsort(values[first], kind="stable")][:CONTENDERS]
-        self.contenders, self.contender_values = everything[best], values[best].tolist()
-
-    def choose(self, rounds: Sequence[Measurements], before: int) -> None:
-        """Take the contender with the least median over ``rounds``, the measurements of all of them, as the best.
-
-        Args:
-            rounds: at least one; each begins with another contender, the r-th with number r modulo their count.
-            before: evaluations of the trial before the first of them.
-        """
-        count = len(rounds[0])
-        values = np.stack([np.roll(m.objective, r % count) for r, m in enumerate(rounds)])
-        median = np.median(values, axis=0)
-        which = int(np.argmin(median))
-        if not np.isfinite(median[which]):
-            return
-        r = int(np.argmin(np.abs(values[:, which] - median[which])))
-        self._take(rounds[r], (which - r) % count, before + r * count)
-        self.objective = float(median[which])
-
-    def _note_proposed(self, m: Measurements) -> None:
-        """One more block; neighbours are put together where there are too many."""
-        valid = int(m.ok.sum())
-        self.proposed.append(ProposedBlock(self.evaluations, float(m.objective[m.ok].mean()) if valid else 0.0, valid))
-        if len(self.proposed) >= 2 * PROPOSED_BLOCKS:
-            self.proposed = [_together(*pair) for pair in zip(self.proposed[::2], self.proposed[1::2], strict=True)]
-
-
-def _together(one: ProposedBlock, other: ProposedBlock) -> ProposedBlock:
-    valid = one.valid + other.valid
-    return ProposedBlock(other.evaluations, (one.mean * one.valid + other.mean * other.valid) / max(valid, 1), valid)
-
-
-@dataclass
-class Progress:
-    """All that the runner itself must remember of a trial."""
-
-    problems: list[ProblemProgress]
-    evaluations: int = 0
-    outcomes: np.ndarray = field(default_factory=lambda: np.zeros(len(Outcome), dtype=np.int64))
-    learner_seconds: float = 0.0
-    evaluation_seconds: float = 0.0
-    compile_seconds: float = 0.0
-    queue_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    started_at: float = 0.0
-    resumed: int = 0
-    pretrained: bool = False
-    report: dict[str, float] = field(default_factory=dict)
-
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        plain = {key: value for key, value in vars(self).items() if key != "problems"}
-        problems = [{**vars(p), "curve": [*map(list, p.curve)], "proposed": [*map(list, p.proposed)]} for p in self.problems]
-        return {**plain, "problems": problems}
-
-    @staticmethod
-    def restored(state: Mapping[str, Any]) -> Progress:
-        """From a checkpoint."""
-        problems = []
-        for p in state["problems"]:
-            curve, proposed = [CurvePoint(*c) for c in p["curve"]], [ProposedBlock(*b) for b in p.get("proposed", ())]
-            problems.append(ProblemProgress(**{**p, "curve": curve, "proposed": proposed}))
-        return Progress(**{**state, "problems": problems})
 
 
 def run_trial(
@@ -223,7 +100,7 @@ class _Run:
     ) -> None:
         self.trial, self.evaluator, self.recorder, self.folder = trial, evaluator, recorder, folder
         self.begin = time.perf_counter()
-        self.problems: list[Problem] = [p.load() for p in trial.problems]
+        self.problems: list[Problem] = [build_problem(p) for p in trial.problems]
         many = method_class(trial.method).many_problems or trial.kind != "zero-shot"
         self.method: Method = build(trial.method, trial.config, self.problems if many else self.problems[:1], method_seed(trial))
         one_thread()
@@ -397,49 +274,6 @@ class _Run:
             learner_seconds=p.learner_seconds, evaluation_seconds=p.evaluation_seconds, compile_seconds=p.compile_seconds,
             queue_seconds=p.queue_seconds, wall_seconds=p.wall_seconds, started_at=p.started_at, report=finite(p.report), resumed=p.resumed,
         )  # fmt: skip
-
-
-def measure(evaluator: Evaluator, requests: Sequence[Request]) -> list[Measurements]:
-    """Measurements of all requests without a row of outcome INFRASTRUCTURE: those are asked for again, after a pause.
-
-    Raises:
-        InfrastructureError: if some row still fails at the last attempt.
-    """
-    results = evaluate_all(evaluator, requests)
-    for attempt in range(1, ATTEMPTS + 1):
-        missing = [(i, rows) for i, m in enumerate(results) for rows in _runs(m.outcome == Outcome.INFRASTRUCTURE)]
-        if not missing:
-            return results
-        if attempt == ATTEMPTS:
-            break
-        time.sleep(FIRST_PAUSE * 2 ** (attempt - 1))
-        again = [requests[i]._replace(placements=requests[i].placements[rows], first=requests[i].first + rows.start) for i, rows in missing]
-        for (i, rows), m in zip(missing, evaluate_all(evaluator, again), strict=True):
-            results[i] = _put(results[i], rows, m)
-    count = sum(rows.stop - rows.start for _, rows in missing)
-    raise InfrastructureError(f"{count} measurements failed {ATTEMPTS} times for reasons of infrastructure ({evaluator.protocol})")
-
-
-def _runs(mask: np.ndarray) -> list[slice]:
-    """Contiguous runs of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
-    return [slice(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def _put(whole: Measurements, rows: slice, part: Measurements) -> Measurements:
-    """``whole`` with ``rows`` replaced by a measurement of the same placements."""
-    changed: dict[str, Any] = {}
-    for key in ("outcome", "seconds", "objective", "start", "finish", "deviation", "compile_seconds"):
-        old, new = getattr(whole, key), getattr(part, key)
-        if old is not None and new is not None:
-            old = old.copy()
-            old[rows] = new
-            changed[key] = old
-    for key in ("samples", "notes"):
-        old, new = getattr(whole, key), getattr(part, key)
-        if old is not None and new is not None:
-            changed[key] = (*old[: rows.start], *new, *old[rows.stop :])
-    return replace(whole, host=part.host or whole.host, **changed)
 
 
 def one_thread() -> None:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from envs.problem.measurement import Evaluator
-from orchestration.folder.ledger import line, trial_folder
+from orchestration.folder.ledger import line
 from orchestration.rewards.evaluators import SIMULATORS, InfrastructureError, build_evaluator, in_worker
+from orchestration.specs.layout import POLICY, trial_folder
 from orchestration.specs.results import TrialResult
 from orchestration.specs.state_files import load_state, write_atomic
 from orchestration.specs.trial import Job, Trial
 from orchestration.trials.output_capture import capturing
-from orchestration.trials.run_trial import POLICY, Progress, failed, run_trial
+from orchestration.trials.progress import Progress
+from orchestration.trials.run_trial import failed, run_trial
 
 LIVE_SECONDS = 5.0
 """A running trial reports this often; shorter trials only at their end."""
@@ -111,7 +113,7 @@ def _evaluator(trial: Trial, service: Any, folder: Path) -> Evaluator:
         from orchestration.rewards.local_service import LocalHost, sweep_store
 
         return LocalHost(trial.evaluator, sweep_store(folder))
-    from orchestration.rewards.ray_service import ServiceClient
+    from orchestration.rewards.client import ServiceClient
 
     return ServiceClient(service, trial.evaluator, trial.content_hash, priority=trial.priority)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from envs.costs.roofline import RooflineCosts
 from envs.graphs.capture import capture
 from envs.graphs.synthetic import TaskGraphParameters, generate_graph
 from envs.networks.named import named_network
 from envs.networks.synthetic import NetworkParameters, generate_network
-from envs.problem.cost_model import RooflineCosts
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.registry import build

@@ -16,7 +16,8 @@ from orchestration.driver.backends import RayBackend
 from orchestration.driver.progress import Display
 from orchestration.driver.run_sweep import _run_all
 from orchestration.folder.ledger import Ledger
-from orchestration.tracking.tracker import TrackingSpec, default_uri
+from orchestration.tracking.store_checks import default_uri
+from orchestration.tracking.tracker import TrackingSpec
 from tests.bench.figure import Figure, at_most
 
 TRIALS, FEWER, WARM_UP = 10_000, 2_000, 200

@@ -10,9 +10,9 @@ from tests.bench.figure import Figure, at_most
 
 def measure() -> list[Figure]:
     """Wall times on all cores; memory is the peak of a process that also traced the graph if it was not cached."""
+    from envs.costs.roofline import RooflineCosts
     from envs.graphs.capture import capture
     from envs.networks.named import named_network
-    from envs.problem.cost_model import RooflineCosts
     from envs.problem.problem import Problem
     from envs.simulators.fifo.evaluator import Simulator
     from methods.contract.registry import build

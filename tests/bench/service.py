@@ -16,7 +16,8 @@ def measure() -> list[Figure]:
     import ray
 
     from orchestration.driver.backends import start_ray
-    from orchestration.rewards.ray_service import Request, ServiceClient, start_service
+    from orchestration.rewards.client import ServiceClient
+    from orchestration.rewards.ray_service import Request, start_service
     from orchestration.specs.trial import EvaluatorSpec
 
     p, rng = problem(TASKS), np.random.default_rng(0)

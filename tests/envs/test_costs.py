@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 
 from envs.costs.device_profiles import DeviceProfiles
+from envs.costs.operation_times import OperationTimes, graph_signature
+from envs.costs.profiled import ProfiledCosts
+from envs.costs.roofline import EFFICIENCY, RooflineCosts
 from envs.hosts.openvino import profiling
-from envs.hosts.openvino.profiling import OperationTimes, graph_signature, profile_model
+from envs.hosts.openvino.profiling import profile_model
 from envs.networks.named import named_network
-from envs.problem.cost_model import EFFICIENCY, CostModel, LinearCosts, ProfiledCosts, RooflineCosts, make_costs
+from envs.problem.cost_model import CostModel, LinearCosts
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
+from envs.sources.costs import make_costs
 
 
 def tiny(**changes):

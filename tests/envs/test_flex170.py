@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import yaml
 
+from envs.costs.roofline import RooflineCosts
 from envs.costs.totals import TotalCosts
 from envs.networks.flex170 import ONE_DEVICE
 from envs.networks.named import named_network
-from envs.problem.cost_model import RooflineCosts, make_costs
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import Simulator
+from envs.sources.costs import make_costs
 
 
 def graph(name="resnet-50"):

@@ -11,11 +11,11 @@ from envs.graphs.capture import capture
 from envs.graphs.sharded import sharded
 from envs.networks.gpus import ONE_DEVICE
 from envs.networks.named import named_network
-from envs.problem.cost_model import make_costs
 from envs.problem.errors import InputError
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import Simulator
 from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
+from envs.sources.costs import make_costs
 from methods.placing.one_go import layers_over_devices
 
 

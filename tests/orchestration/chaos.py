@@ -25,7 +25,8 @@ from typing import Any
 
 import psutil
 
-from orchestration.folder.ledger import LEDGER, parse
+from orchestration.folder.ledger import parse
+from orchestration.specs.layout import LEDGER
 from orchestration.specs.results import TrialResult
 from tests.orchestration.ray_cluster import Nodes, ray_nodes
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from orchestration.tracking.tracker import quiet_environment
+from orchestration.tracking.provenance import quiet_environment
 from tests.orchestration.ray_cluster import free_port
 
 

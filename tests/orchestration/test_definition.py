@@ -16,6 +16,7 @@ import pytest
 from envs.problem.errors import InputError
 from orchestration.definition.issues import SweepErrors
 from orchestration.definition.sweep import Sweep, load_sweep
+from orchestration.specs.sources import build_problem
 from orchestration.specs.trial import Budget, Trial
 
 pytestmark = pytest.mark.usefixtures("toy_methods")
@@ -56,8 +57,8 @@ def test_crosses_methods_problems_and_seeds(write) -> None:
     assert [(t.label, t.problem_label, t.seed) for t in trials[:3]] == [
         ("random", "chain@two", 3), ("random", "chain@two", 5), ("random", "chain@three", 3),
     ]  # fmt: skip
-    assert trials[0].problems[0].load().name == "chain@two"
-    assert {t.problems[0].load().n_nodes for t in trials} == {6, 12}
+    assert build_problem(trials[0].problems[0]).name == "chain@two"
+    assert {build_problem(t.problems[0]).n_nodes for t in trials} == {6, 12}
     assert all(t.budget == Budget(10) and t.kind == "search" and t.parent is None for t in trials)
 
 
@@ -215,7 +216,7 @@ problems:
 """
     trials = write("methods: [random]\nbudget: 10\n", problems).expand()
     assert [t.problems[0].graph_label for t in trials] == ["g/shape=0.2,4", "g/shape=0.2,5", "g/shape=1.0,4", "g/shape=1.0,5"]
-    assert len({t.problems[0].load().graph.content_hash for t in trials}) == 4
+    assert len({build_problem(t.problems[0]).graph.content_hash for t in trials}) == 4
 
 
 def test_execution_of_method_beats_stage_beats_sweep(write) -> None:
@@ -350,7 +351,7 @@ def test_files_count_by_content_not_place(tmp_path: Path) -> None:
     trial = load_sweep(tmp_path / "one" / "s.yaml").expand()[0]
     (tmp_path / "one" / "g.json").write_text(GRAPH % 3)
     with pytest.raises(InputError, match="changed since the sweep was read"):
-        trial.problems[0].load()
+        build_problem(trial.problems[0])
 
 
 def test_whole_problem_in_a_file(tmp_path: Path) -> None:
@@ -358,7 +359,7 @@ def test_whole_problem_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text((GRAPH % 2)[:-1] + f', {network}, "objective": "energy"}}')
     (tmp_path / "s.yaml").write_text("sweep: s\nproblems: {graphs: {p: {problem: p.json}}}\nmethods: [random]\nbudget: 5\n")
     (trial,) = load_sweep(tmp_path / "s.yaml").expand()
-    problem = trial.problems[0].load()
+    problem = build_problem(trial.problems[0])
     assert trial.problem_label == problem.name == "p@mine"
     assert problem.network.names == ("x", "y") and problem.objective == "energy"
 
@@ -374,7 +375,7 @@ def test_include_merges_and_own_keys_win(tmp_path: Path) -> None:
     )
     sweep = load_sweep(tmp_path / "s.yaml")
     trials = sweep.expand()
-    assert {t.problem_label: t.problems[0].load().n_nodes for t in trials} == {"chain@two": 8, "layered@two": 12}
+    assert {t.problem_label: build_problem(t.problems[0]).n_nodes for t in trials} == {"chain@two": 8, "layered@two": 12}
     assert {(t.seed, t.budget.evaluations) for t in trials} == {(7, 5)}
     assert len(sweep.files) == 3
 

@@ -92,9 +92,8 @@ def test_stages_start_from_what_their_parent_learned(tmp_path, toy_methods, no_p
     done = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
     by_stage = {r.stage: r for r in results(done.folder)}
     assert [r.evaluations for r in by_stage.values()] == [100, 70, 1]
-    from orchestration.folder.ledger import trial_folder
+    from orchestration.specs.layout import POLICY, trial_folder
     from orchestration.specs.state_files import load_state
-    from orchestration.trials.run_trial import POLICY
 
     counts = {s: load_state(trial_folder(done.folder, r.trial) / POLICY)["updates"] for s, r in by_stage.items()}
     assert counts["pretrain"] == 2 and counts["finetune"] == 4

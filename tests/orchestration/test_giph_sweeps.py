@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from orchestration.analysis.load import load_sweep_record, report_section
+from orchestration.analysis.load import load_sweep_record
 from orchestration.definition.sweep import load_sweep
 from orchestration.driver.run_sweep import run_sweep
-from orchestration.folder.ledger import results, trial_folder
-from orchestration.report.paper.study import study_tables
+from orchestration.folder.ledger import results
+from orchestration.report.paper.section import report_section
+from orchestration.report.paper.shapes import study_tables
 from orchestration.rewards.evaluators import build_evaluator
+from orchestration.specs.layout import POLICY, trial_folder
 from orchestration.specs.state_files import load_state
-from orchestration.trials.run_trial import POLICY, run_trial
+from orchestration.trials.run_trial import run_trial
 
 SWEEPS = Path(__file__).parents[2] / "sweeps" / "giph"
 

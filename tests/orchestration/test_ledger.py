@@ -8,9 +8,10 @@ import pytest
 
 from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
-from orchestration.folder.ledger import LEDGER, Ledger, entries, line, trial_folder
-from orchestration.rewards.measurement_store import STORE, MeasurementStore
-from orchestration.trials.run_trial import POLICY, failed, run_trial
+from orchestration.folder.ledger import Ledger, entries, line
+from orchestration.rewards.measurement_store import MeasurementStore
+from orchestration.specs.layout import LEDGER, POLICY, STORE, trial_folder
+from orchestration.trials.run_trial import failed, run_trial
 from tests.orchestration.sweeps_for_tests import trial
 
 

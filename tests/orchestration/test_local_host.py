@@ -10,7 +10,9 @@ from envs.simulators.fifo.evaluator import Simulator
 from orchestration.rewards import local_service as local_host
 from orchestration.rewards.local_service import LocalHost
 from orchestration.rewards.machine_lock import MachineLock
-from orchestration.rewards.measurement_store import STORE, MeasurementStore
+from orchestration.rewards.measurement_store import MeasurementStore
+from orchestration.specs.layout import STORE
+from orchestration.specs.sources import build_problem
 from orchestration.specs.trial import EvaluatorSpec
 from tests.orchestration.sweeps_for_tests import problem_spec
 
@@ -27,7 +29,7 @@ class Counting(Simulator):
 
 def test_a_placement_is_measured_once_even_after_a_restart(tmp_path, monkeypatch):
     monkeypatch.setattr(local_host, "build_evaluator", lambda spec: Counting())
-    problem = problem_spec(10).load()
+    problem = build_problem(problem_spec(10))
     batch = np.random.default_rng(0).integers(0, 4, (3, 10)).astype(np.int16)
     expected = Simulator().evaluate(problem, batch)
     calls = []
@@ -43,7 +45,7 @@ def test_a_placement_is_measured_once_even_after_a_restart(tmp_path, monkeypatch
 
 def test_what_a_trace_measured_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(local_host, "build_evaluator", lambda spec: Counting())
-    problem, store = problem_spec(10).load(), MeasurementStore(tmp_path / STORE)
+    problem, store = build_problem(problem_spec(10)), MeasurementStore(tmp_path / STORE)
     host, batch = LocalHost(EvaluatorSpec("dataflow", {}), store), np.zeros((2, 10), dtype=np.int16)
     assert host.evaluate(problem, batch, trace=True).start is not None
     Counting.calls = 0

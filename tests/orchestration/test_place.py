@@ -19,6 +19,7 @@ from orchestration.cli.main import main
 from orchestration.commands.methods import describe
 from orchestration.commands.place import place, problem_spec, summary, write
 from orchestration.commands.simulate import simulate_file
+from orchestration.specs.sources import build_problem
 
 
 def fork(memory: float = np.inf) -> Problem:
@@ -59,8 +60,8 @@ def test_a_graph_needs_a_network_and_takes_one_from_a_file(own: Path) -> None:
     formats.save(formats.dump_graph(fork().graph), graph)
     formats.save(formats.dump_network(fork().network), network)
     assert place(problem_spec("graph.json", "net.json"), "heft", budget=1).evaluations == 1
-    assert problem_spec("graph.json", "cpu-gpu-4").load().n_devices == 4
-    assert problem_spec("graph.json", "net.json", objective="energy").load().objective == "energy"
+    assert build_problem(problem_spec("graph.json", "cpu-gpu-4")).n_devices == 4
+    assert build_problem(problem_spec("graph.json", "net.json", objective="energy")).objective == "energy"
     for arguments, message in (
         ((("graph.json",)), "lacks 'network'"),
         (("graph.json", "cpu-gpu-5"), "did you mean 'cpu-gpu-4'"),

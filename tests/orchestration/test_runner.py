@@ -9,11 +9,17 @@ from envs.problem.errors import InputError
 from envs.problem.measurement import Outcome
 from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.method import Method, Proposal
-from orchestration.rewards.evaluators import Cached, Failing, InfrastructureError, Noisy
+from orchestration.rewards import retry
+from orchestration.rewards.evaluators import InfrastructureError
+from orchestration.rewards.wrappers import Cached, Failing, Noisy
+from orchestration.specs.layout import CHECKPOINT
 from orchestration.specs.results import TrialResult, placement_array
+from orchestration.specs.sources import build_problem
 from orchestration.specs.trial import Budget
+from orchestration.trials import progress
 from orchestration.trials import run_trial as runner
-from orchestration.trials.run_trial import CHECKPOINT, Progress, evaluation_seed, method_seed, run_trial
+from orchestration.trials.progress import Progress
+from orchestration.trials.run_trial import evaluation_seed, method_seed, run_trial
 from tests.orchestration.sweeps_for_tests import problem_spec, trial
 
 
@@ -43,7 +49,7 @@ def test_the_budget_is_spent_exactly(method, evaluations):
 def test_the_result_says_what_the_placement_measures():
     t = trial("random", 200)
     found = run_trial(t, Simulator()).problems[0]
-    again = Simulator().evaluate(t.problems[0].load(), placement_array(found)[None])
+    again = Simulator().evaluate(build_problem(t.problems[0]), placement_array(found)[None])
     assert found.objective == again.objective[0] == found.curve[-1].best
     assert found.problem_hash == again.problem_hash
     assert [p.evaluations for p in found.curve] == sorted({p.evaluations for p in found.curve})
@@ -80,8 +86,8 @@ def test_measuring_the_best_again_finds_the_best_and_not_the_luckiest():
         true = []
         for r in results:
             placement = placement_array(r.problems[0])[None]
-            true.append(float(exact.evaluate(problem_spec().load(), placement).objective[0]))
-            again = noisy.evaluate(problem_spec().load(), placement, r.problems[0].seed, first=r.problems[0].first)
+            true.append(float(exact.evaluate(build_problem(problem_spec()), placement).objective[0]))
+            again = noisy.evaluate(build_problem(problem_spec()), placement, r.problems[0].seed, first=r.problems[0].first)
             assert confirm or again.objective[0] == r.problems[0].objective
         biases.append(np.mean([r.problems[0].objective / t for r, t in zip(results, true, strict=True)]))
         chosen.append(np.mean(true))
@@ -107,7 +113,7 @@ def test_all_that_was_proposed_is_remembered_in_blocks():
 
     result = run_trial(trial("random", 700, batch=3), Listening()).problems[0]
     ends = [b.evaluations for b in result.proposed]
-    assert runner.PROPOSED_BLOCKS <= len(ends) < 2 * runner.PROPOSED_BLOCKS
+    assert progress.PROPOSED_BLOCKS <= len(ends) < 2 * progress.PROPOSED_BLOCKS
     assert ends == sorted(set(ends)) and ends[-1] == 700
     objective = np.concatenate([m.objective for m in seen])
     assert len(objective) == 700 and sum(b.valid for b in result.proposed) == np.isfinite(objective).sum()
@@ -126,7 +132,7 @@ def test_a_damaged_checkpoint_costs_time_only(tmp_path):
 
 @pytest.mark.parametrize("wrap", [Cached, lambda inner: Failing(inner, 0.3)])
 def test_wrappers_change_no_result(wrap, monkeypatch):
-    monkeypatch.setattr(runner, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
     for method in ("random", "local-search"):
         t = trial(method, 300)
         wrapped = run_trial(t, wrap(Simulator()))
@@ -135,13 +141,13 @@ def test_wrappers_change_no_result(wrap, monkeypatch):
 
 
 def test_measurements_that_never_come_are_no_reward(monkeypatch):
-    monkeypatch.setattr(runner, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
     with pytest.raises(InfrastructureError, match="infrastructure"):
         run_trial(trial("random", 100), Failing(Simulator(), 0.99999))
 
 
 def test_noise_does_not_depend_on_how_a_batch_is_split():
-    problem = problem_spec().load()
+    problem = build_problem(problem_spec())
     placements = np.zeros((10, problem.n_nodes), dtype=np.int16)
     for evaluator in (Simulator(noise=0.3), Noisy(Simulator(), 0.1)):
         whole = evaluator.evaluate(problem, placements, 5, first=3)

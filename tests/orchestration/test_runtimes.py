@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from orchestration.report.paper.runtimes import evaluations, runtimes
-from orchestration.report.paper.study import SHAPES
+from orchestration.report.paper.shapes import TABLES
 from orchestration.specs.results import CurvePoint, ProposedBlock
 
 
@@ -66,6 +66,6 @@ def test_what_was_proposed_is_averaged_over_the_placements_that_could_run():
     scores[0].run.proposed = (ProposedBlock(40, 9.0, 10), ProposedBlock(60, 3.0, 20), ProposedBlock(200, 2.0, 100))
     scores[1].run.proposed = (ProposedBlock(50, 0.0, 0), ProposedBlock(200, 4.0, 100))
     scores[2].run.proposed = (ProposedBlock(1, 5.0, 1),)
-    columns, rows = SHAPES["proposed"](study(scores))
+    columns, rows = TABLES["proposed"](study(scores))
     assert columns == ["method", "a 1/4", "a 2/4", "a 3/4", "a 4/4", "a %"]
     assert rows == [["mars", "9.000", "3.000", "3.000", "–", "42.5"], ["lazy", "5.000", "–", "–", "–", "99.5"]]

@@ -11,12 +11,13 @@ from rich.console import Console
 from envs.problem.errors import InputError
 from orchestration.driver.agenda import Work
 from orchestration.driver.run_sweep import run_sweep
-from orchestration.folder.ledger import JOURNAL, Ledger, entries, results
+from orchestration.folder.ledger import Ledger, entries, results
 from orchestration.report import finish
 from orchestration.rewards.evaluators import InfrastructureError
 from orchestration.search import search as search_module
 from orchestration.search.search import mean_until
 from orchestration.search.studies import Studies
+from orchestration.specs.layout import JOURNAL
 from orchestration.trials import run_trial as runner
 from orchestration.trials import worker
 from orchestration.trials.worker import execute

@@ -10,7 +10,8 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from orchestration.folder.ledger import LEDGER, parse, results
+from orchestration.folder.ledger import parse, results
+from orchestration.specs.layout import LEDGER
 from orchestration.tracking.run_contents import result_metrics
 from tests.orchestration.servers import mlflow_server, postgres
 

@@ -13,6 +13,7 @@ from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.rewards.measurement_table import MeasurementTable, Rows
 from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError
 from orchestration.rewards.service import Gauge, RewardService
+from orchestration.specs.sources import build_problem
 
 V = 6
 
@@ -346,12 +347,13 @@ def test_a_full_table_forgets_but_stays_right():
 
 
 def test_on_ray_the_service_gives_what_the_simulator_gives(ray_session):
-    from orchestration.rewards.ray_service import ServiceClient, start_service
+    from orchestration.rewards.client import ServiceClient
+    from orchestration.rewards.ray_service import start_service
     from orchestration.specs.trial import EvaluatorSpec
     from tests.orchestration.sweeps_for_tests import problem_spec
 
     service = start_service(2)
-    problem = problem_spec(60).load()
+    problem = build_problem(problem_spec(60))
     batch = np.random.default_rng(0).integers(0, 4, (1500, 60)).astype(np.int16)
     for options in ({}, {"noise": 0.2}):
         client = ServiceClient(service, EvaluatorSpec("simulator", options), "t")

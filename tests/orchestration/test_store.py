@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from envs.problem.measurement import Outcome
-from orchestration.rewards.measurement_store import STORE, MeasurementStore
+from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.rewards.measurement_table import Rows, join
 from orchestration.rewards.ray_service import SimulatorActor, StaleLease
 from orchestration.rewards.service import RewardService
 from orchestration.specs.canonical import canonical
+from orchestration.specs.layout import STORE
+from orchestration.specs.sources import build_problem
 from tests.orchestration.sweeps_for_tests import problem_spec
 from tests.orchestration.test_service import FakeHost, ask, right, rows
 
@@ -61,7 +63,7 @@ def test_the_store_keeps_everything_but_what_is_not_known(tmp_path):
 
 
 def test_a_lease_that_has_ended_is_refused():
-    host, problem = SimulatorActor(), problem_spec().load()
+    host, problem = SimulatorActor(), build_problem(problem_spec())
     host.load(problem)
     placements = np.zeros((1, problem.n_nodes), dtype=np.int16)
 

@@ -9,7 +9,7 @@ import mlflow
 import pytest
 from rich.console import Console
 
-from orchestration.analysis.load import load_sweep_record, remembered, report_section
+from orchestration.analysis.load import load_sweep_record, remembered
 from orchestration.cli.main import main
 from orchestration.definition.issues import Issues
 from orchestration.definition.source import read_source, write_yaml
@@ -18,7 +18,8 @@ from orchestration.driver.run_sweep import run_sweep
 from orchestration.folder.definition_copy import keep
 from orchestration.report.finish import STUDY, finish_sweep
 from orchestration.report.paper import contrasts
-from orchestration.report.paper.study import study_tables
+from orchestration.report.paper.section import report_section
+from orchestration.report.paper.shapes import study_tables
 
 TEXT = """
 sweep: both

@@ -13,7 +13,8 @@ from orchestration.folder.ledger import Ledger, line
 from orchestration.tracking import run_contents
 from orchestration.tracking import tracker as tracking
 from orchestration.tracking.run_contents import result_metrics, thinned
-from orchestration.tracking.tracker import Tracker, TrackingSpec, check_uri, default_uri
+from orchestration.tracking.store_checks import check_uri, default_uri
+from orchestration.tracking.tracker import Tracker, TrackingSpec
 from orchestration.trials.run_trial import failed, run_trial
 from tests.orchestration.sweeps_for_tests import trial
 

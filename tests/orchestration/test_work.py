@@ -9,10 +9,10 @@ import pytest
 from orchestration.definition.expansion import Expansion
 from orchestration.driver import agenda as work_module
 from orchestration.driver.agenda import Ready, Work
-from orchestration.folder.ledger import Ledger, trial_folder
+from orchestration.folder.ledger import Ledger
 from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.layout import CHECKPOINT, trial_folder
 from orchestration.specs.trial import Job, Trial
-from orchestration.trials.run_trial import CHECKPOINT
 from orchestration.trials.worker import lost
 from tests.orchestration.sweeps_for_tests import trial
 

@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from envs.costs.operation_times import graph_signature
 from envs.graphs import capture
 from envs.hosts.child_process import ChildProcess, Fault
 from envs.hosts.engine.host import fingerprint as machine
 from envs.hosts.measuring import Measuring
 from envs.hosts.openvino.devices import HostDevice, parse_devices
 from envs.hosts.openvino.model import Agreement
-from envs.hosts.openvino.profiling import graph_signature
 from envs.hosts.openvino.rows import ended
 from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph

@@ -12,20 +12,17 @@ import numpy as np
 from envs.problem.errors import InputError
 from orchestration.analysis.comparison import Cell
 from orchestration.analysis.statistics import holm, paired_test
+from orchestration.report.paper.study import BySeed, shares, shown_shares
 from orchestration.report.tables import NONE, p_value, shown_cell
 
 if TYPE_CHECKING:
     from orchestration.analysis.table import Table
     from orchestration.report.paper.study import Score, Study
 
-EQUAL = 1e-9
-"""Relative difference below which two makespans are equal."""
 GRAPHS_UP_TO = 8
 """Graphs for which the table of ablations has a column each."""
 ORDER = ("zero-shot", "finetune", "search")
 """Kinds of stages as their columns stand: from no search at all to a whole one."""
-
-BySeed = Mapping[int, Sequence[float]]
 
 
 def with_defaults(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -77,32 +74,6 @@ def _held_out(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
             "stages": [n for n, s in stages.items() if not s.get("hold_out") and (n in behind or not s.get("from"))],
         }
     ]  # fmt: skip
-
-
-def shares(own: Mapping[Any, BySeed], reference: Mapping[Any, BySeed]) -> tuple[float, float, float] | None:
-    """Shares of runs that are better than, equal to and worse than the reference's on the same problem and seed.
-
-    Where the reference has not that seed, its mean over seeds stands for it. Both map problems to seeds to values; None without a pair.
-    """
-    outcomes = []
-    for key, seeds in own.items():
-        against = reference.get(key, {})
-        for seed, values in seeds.items():
-            theirs = against.get(seed) or [v for vs in against.values() for v in vs]
-            outcomes += [_sign(a, float(np.mean(theirs))) for a in values if theirs]
-    if not outcomes:
-        return None
-    signs = np.array(outcomes)
-    return float(np.mean(signs < 0)), float(np.mean(signs == 0)), float(np.mean(signs > 0))
-
-
-def shown_shares(found: tuple[float, float, float] | None) -> str:
-    """Three percentages."""
-    return NONE if found is None else " / ".join(f"{100 * s:.1f}" for s in found)
-
-
-def _sign(a: float, b: float) -> int:
-    return 0 if a == b or abs(a - b) <= EQUAL * abs(b) else -1 if a < b else 1
 
 
 def ablation(study: Study) -> Table:

@@ -1,0 +1,57 @@
+"""Which function makes which shape of table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from envs.problem.errors import InputError
+from orchestration.analysis.load import SweepRecord
+from orchestration.analysis.table import Table
+from orchestration.report.paper.by_graph import proposed, search_time, speedup
+from orchestration.report.paper.contrasts import ablation, generalization
+from orchestration.report.paper.giph import by_depth, by_network, by_step, by_training, distribution, final, pairwise, relocation
+from orchestration.report.paper.runtimes import evaluations, runtimes
+from orchestration.report.paper.study import Scored, Study
+
+
+def _outputs(study: Study) -> Table:
+    """HSDAG's Table 4: what the best placements compute, method against method, run once more on this machine."""
+    from orchestration.report.paper.outputs import COLUMNS, outputs_rows
+
+    return study.table(
+        COLUMNS, outputs_rows(study), "Outputs of the best placements on the same inputs; the last column is relative to the second one."
+    )
+
+
+TABLES: Mapping[str, Callable[[Study], Table]] = {
+    "final": final, "by-step": by_step, "by-depth": by_depth, "by-network": by_network, "pairwise": pairwise,
+    "by-training": by_training, "distribution": distribution, "relocation": relocation, "speedup": speedup,
+    "search-time": search_time, "outputs": _outputs, "ablation": ablation, "generalization": generalization, "runtimes": runtimes,
+    "evaluations": evaluations, "proposed": proposed,
+}  # fmt: skip
+
+
+def study_tables(record: SweepRecord, section: Mapping[str, Any], notes: list[str] | None = None) -> list[Table]:
+    """The tables that a sweep's ``report`` section asks for; none without ``tables``.
+
+    Args:
+        section: as `orchestration.report.paper.section.report_section` gives it, with the tables that come by themselves.
+        notes: takes a sentence for each table that cannot be made; without it the first of them is raised.
+
+    Raises:
+        InputError: if a table cannot be made and ``notes`` is None.
+    """
+    scored, made = Scored(record), []
+    for entry in section.get("tables") or ():
+        try:
+            study = Study(record, entry, scored)
+            if not study.scores:
+                raise InputError("none of its runs has ended")
+            made.append(TABLES[study.entry["shape"]](study))
+        except Exception as error:  # whatever is wrong with one table, a host that does not answer say, the others stand
+            if notes is None:
+                raise
+            text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+            notes.append(f"no table {entry.get('title') or entry.get('shape')!r}: {text}")
+    return made

@@ -1,0 +1,26 @@
+"""Names of the files that a sweep leaves in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestration.specs.state_files import safe_name
+
+LEDGER = "ledger.jsonl"
+LOCK = "ledger.lock"
+JOURNAL = "studies.journal"
+STUDIES_ID = "studies.id"
+STATE = "tracking.json"
+STORE = "measurements.sqlite"
+TRIALS = "trials"
+CHECKPOINT = "checkpoint.safetensors"
+"""In a trial's folder, as `POLICY`."""
+POLICY = "policy.safetensors"
+
+BESIDE = (LEDGER, JOURNAL, STUDIES_ID, STORE, TRIALS, STATE)
+"""What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned, which runs tell it."""
+
+
+def trial_folder(folder: Path, trial_hash: str) -> Path:
+    """Where a trial keeps its checkpoint and policy."""
+    return folder / TRIALS / safe_name(trial_hash[:32])
