@@ -11,7 +11,7 @@ from orchestration.commands.submit import entrypoint, pack, packed_files
 from orchestration.folder.ledger import results
 from tests.orchestration.ray_cluster import ray_nodes
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import mlflow
 import pytest
 
 from orchestration.driver.run_sweep import run_sweep
+from tests.orchestration.driver.test_driver import quiet
 from tests.orchestration.servers import MlflowServer, mlflow_server
 from tests.orchestration.sweeps_for_tests import small_sweep
-from tests.orchestration.test_driver import quiet
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]

@@ -17,7 +17,7 @@ from envs.simulators.fifo.evaluator import ReferenceSimulator, Simulator
 from tests.envs.strategies import placements as some_placements
 from tests.envs.strategies import problems
 
-PUBLISHED = json.loads((Path(__file__).parent / "data" / "fifo_runs.json").read_text())
+PUBLISHED = json.loads((Path(__file__).parents[1] / "data" / "fifo_runs.json").read_text())
 
 
 def published_problem(instance: dict) -> Problem:

@@ -25,7 +25,7 @@ from envs.sources.files import (
 )
 from tests.envs.strategies import placements, problems
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def example():

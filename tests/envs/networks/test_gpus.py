@@ -21,7 +21,7 @@ from methods.placing.one_go import layers_over_devices
 
 @pytest.mark.parametrize("kind", ONE_DEVICE)
 def test_sweeps_use_the_papers_times(kind):
-    part = Path(__file__).parents[2] / "sweeps" / "doppler" / "parts" / f"{kind}-costs.yaml"
+    part = Path(__file__).parents[3] / "sweeps" / "doppler" / "parts" / f"{kind}-costs.yaml"
     assert yaml.safe_load(part.read_text())["seconds"] == ONE_DEVICE[kind]
 
 
@@ -52,8 +52,8 @@ def test_calibrated_costs_check_their_input():
         Problem(sharded("chainmm"), named_network("p100-4"), CalibratedCosts({"ffnn": 1.0}))
 
 
-GDP = Path(__file__).parents[2] / "sweeps" / "gdp" / "parts"
-MARS = Path(__file__).parents[2] / "sweeps" / "mars" / "parts"
+GDP = Path(__file__).parents[3] / "sweeps" / "gdp" / "parts"
+MARS = Path(__file__).parents[3] / "sweeps" / "mars" / "parts"
 
 
 def step(folder, name, network, costs="roofline"):

@@ -22,8 +22,8 @@ from envs.simulators.bounds import (
     total_work_bound,
 )
 from envs.simulators.fifo.evaluator import Simulator
+from tests.envs.simulators.test_simulators import PUBLISHED, published_problem
 from tests.envs.strategies import problems, random_placements
-from tests.envs.test_simulators import PUBLISHED, published_problem
 
 
 def table(seconds, edges=(), edge_bytes=(), **network):

@@ -20,7 +20,7 @@ from orchestration.specs.layout import POLICY, trial_folder
 from orchestration.specs.state_files import load_state
 from orchestration.trials.run_trial import run_trial
 
-SWEEPS = Path(__file__).parents[2] / "sweeps" / "giph"
+SWEEPS = Path(__file__).parents[3] / "sweeps" / "giph"
 
 TEXT = """
 sweep: tiny

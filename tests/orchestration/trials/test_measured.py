@@ -13,7 +13,7 @@ from orchestration.driver.run_sweep import run_sweep
 from orchestration.report.tables import measured
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.layout import STORE
-from tests.envs.test_openvino_host import write_model
+from tests.envs.hosts.test_openvino_host import write_model
 from tests.orchestration.sweeps_for_tests import small_sweep
 
 SWEEP = """

@@ -55,7 +55,7 @@ def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("both")
     (folder / "both.yaml").write_text(TEXT)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods, "__path__", [*methods.__path__, str(Path(__file__).parent / "toy_methods")])
+        patch.setattr(methods, "__path__", [*methods.__path__, str(Path(__file__).parents[1] / "toy_methods")])
         patch.setattr(finish, "_write_plots", lambda *_: [])
         patch.setattr(finish, "PLACEMENTS_UP_TO", 0)
         console = Console(file=io.StringIO())

@@ -422,7 +422,7 @@ def test_thousands_of_trials_expand_in_order(write) -> None:
     assert len(first) == 10_000 and first == second
 
 
-DOCS = Path(__file__).parents[2] / "docs" / "sweeps.md"
+DOCS = Path(__file__).parents[3] / "docs" / "sweeps.md"
 
 
 def documented() -> list[tuple[str, str]]:
@@ -461,7 +461,7 @@ def test_documented_sweeps_are_valid(kind: str, text: str, tmp_path: Path) -> No
     assert expansion.trials or expansion.searches
 
 
-SWEEPS = Path(__file__).parents[2] / "sweeps"
+SWEEPS = Path(__file__).parents[3] / "sweeps"
 SHIPPED = [p for p in sorted(SWEEPS.rglob("*.yaml")) if re.search(r"^sweep:", p.read_text(), re.MULTILINE)]
 
 

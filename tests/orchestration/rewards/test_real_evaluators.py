@@ -18,7 +18,7 @@ from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
 from orchestration.folder.ledger import results
 from orchestration.rewards.evaluators import build_evaluator, in_worker
 from orchestration.specs.trial import EvaluatorSpec
-from tests.envs.test_openvino_host import write_model
+from tests.envs.hosts.test_openvino_host import write_model
 
 DEVICES = {"a": {"plugin": "CPU", "threads": 1}, "b": {"plugin": "CPU", "threads": 1, "refuses": ["Softmax"]}}
 

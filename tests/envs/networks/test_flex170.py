@@ -39,7 +39,7 @@ def test_one_device_takes_the_times_of_table_2(name, network):
 
 
 def test_the_sweeps_take_the_same_times():
-    written = yaml.safe_load((Path(__file__).parents[2] / "sweeps/hsdag/parts/paper-costs.yaml").read_text())
+    written = yaml.safe_load((Path(__file__).parents[3] / "sweeps/hsdag/parts/paper-costs.yaml").read_text())
     for name, row in written["costs"]["seconds"].items():
         assert row == {device: ONE_DEVICE[name][device] for device in ("cpu", "gpu")}
 

@@ -18,8 +18,8 @@ from orchestration.rewards.service import RewardService
 from orchestration.specs.canonical import canonical
 from orchestration.specs.layout import STORE
 from orchestration.specs.sources import build_problem
+from tests.orchestration.rewards.test_service import FakeHost, ask, right, rows
 from tests.orchestration.sweeps_for_tests import problem_spec
-from tests.orchestration.test_service import FakeHost, ask, right, rows
 
 
 def serve(path, host, *asks, key="host"):

@@ -96,7 +96,8 @@ import os, signal
 from pathlib import Path
 import numpy as np
 from orchestration.rewards.measurement_table import Rows
-from orchestration.rewards.measurement_store import STORE, MeasurementStore
+from orchestration.rewards.measurement_store import MeasurementStore
+from orchestration.specs.layout import STORE
 store = MeasurementStore(Path({str(tmp_path)!r}) / STORE)
 for i in range(50):
     store.write(("problem", "protocol", "key"), np.full((1, 9), i, np.int16), Rows(np.zeros(1, np.int8), np.ones(1), np.ones(1), "host"))

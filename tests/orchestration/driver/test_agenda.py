@@ -82,11 +82,11 @@ def test_an_older_ledger_knows_no_priority():
 
 
 def test_the_reward_service_learns_the_priority(monkeypatch):
-    from orchestration.rewards import ray_service as hosts
+    from orchestration.rewards import client
     from orchestration.trials import worker
 
     made = {}
-    monkeypatch.setattr(hosts, "ServiceClient", lambda *args, **options: made.update(options))
+    monkeypatch.setattr(client, "ServiceClient", lambda *args, **options: made.update(options))
     worker._evaluator(trial("random", 5, priority=3), object(), Path())
     assert made == {"priority": 3}
 
