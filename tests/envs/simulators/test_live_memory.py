@@ -52,6 +52,15 @@ def test_a_worked_example():
     assert peaks(problem, np.array([0, 0, 1], dtype=np.int16)).tolist() == [33.0, 29.0]
 
 
+def test_what_is_freed_at_some_time_is_free_for_what_begins_then():
+    """a -> b -> c on one device: a is read by the time that b ends, which is when c begins."""
+    graph = ComputationGraph(("a", "b", "c"), ("x",) * 3, [1.0] * 3, [10.0, 20.0, 5.0], [(0, 1), (1, 2)], [10.0, 20.0])
+    problem = Problem(graph, replace(chain(0.0).network, memory=np.full(2, 30.0)))
+    assert peaks(problem, np.zeros(3, dtype=np.int16)).tolist() == [30.0, 0.0]
+    for simulator in (Simulator(), ReferenceSimulator()):
+        assert simulator.evaluate(problem, np.zeros((1, 3), dtype=np.int16)).outcome.tolist() == [Outcome.OK]
+
+
 def test_a_run_fits_where_its_peak_does():
     for memory, outcome in ((38.0, Outcome.OK), (37.0, Outcome.OUT_OF_MEMORY)):
         for simulator in (Simulator(), ReferenceSimulator()):

@@ -1,5 +1,8 @@
 """The cost of relocation: by hand, amortised, and nothing where nothing moves."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,6 +33,21 @@ def test_cost_by_hand():
     moved = next(d for d in range(3) if d != start[0])
     static = relocation_seconds(p, everywhere[[moved]], static=True) - relocation_seconds(p, everywhere[[moved]])
     assert static == pytest.approx([72173525 / 1e4])
+
+
+def test_state_moves_from_the_device_in_force_to_the_new_one():
+    p = problem()
+    delay = [[0.0, 1.0, 2.0], [4.0, 0.0, 8.0], [16.0, 32.0, 0.0]]
+    bandwidth = 1e4 * np.array([[1.0, 2.0, 3.0], [5.0, 1.0, 7.0], [11.0, 13.0, 1.0]])
+    p = replace(p, network=replace(p.network, delay=delay, bandwidth=bandwidth, kinds=("C", "C", "C")))
+    before = placement_in_force(p)
+    for after in itertools.product(range(3), repeat=2):
+        expected = sum(
+            delay[k][d] + bytes_moved / bandwidth[k][d] + startup
+            for k, d, bytes_moved, startup in zip(before, after, (11494, 11796), (0.79466, 0.00011), strict=True)
+            if k != d
+        )
+        assert relocation_seconds(p, np.array([after])) == pytest.approx([expected])
 
 
 def test_it_is_shared_by_the_runs_of_a_second():

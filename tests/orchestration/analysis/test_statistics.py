@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -56,6 +58,34 @@ def test_bootstrap_interval_is_seeded_contains_the_truth_and_matches_the_normal_
     # Between problems the means differ by far more than this; resampling within problems must not see that.
     assert high - low == pytest.approx(2 * 1.96 * 1.0 / np.sqrt(200), rel=0.2)
     assert low < values.mean() < high
+
+
+def test_the_interval_leaves_a_fortieth_on_either_side() -> None:
+    """The mean of 100 coins drawn again is binomial, so its quantiles are known exactly."""
+    values, strata = np.repeat([0.0, 1.0], 50), np.zeros(100)
+
+    def interval(**options: float) -> list[float]:
+        ends = stratified_bootstrap(values, strata, lambda x: x.sum(axis=-1), replicates=20_000, **options)
+        return [float(end) for end in ends]
+
+    assert interval() == interval(level=0.95) == stats.binom.ppf([0.025, 0.975], 100, 0.5).tolist() == [40, 60]
+    assert interval(level=0.9) == stats.binom.ppf([0.05, 0.95], 100, 0.5).tolist() == [42, 58]
+
+
+def test_every_interval_is_one_of_95_percent_if_nothing_else_is_said() -> None:
+    rng = np.random.default_rng(0)
+    strata, thresholds = np.repeat(np.arange(4), 25), np.linspace(0, 12, 5)
+    x, y = rng.exponential(size=100) + strata, rng.exponential(size=100) + strata
+    curves = x[:, None] + rng.exponential(size=(100, 3))
+    for interval in (
+        lambda **o: stratified_bootstrap(x, strata, iqm, **o),
+        lambda **o: astuple(iqm_interval(x, strata, **o)),
+        lambda **o: astuple(probability_of_improvement(x, strata, y, strata, **o)),
+        lambda **o: profile_band(x, strata, thresholds, **o),
+        lambda **o: iqm_curve(curves, strata, **o),
+    ):
+        plain, same, narrow = (np.array(interval(**o)) for o in ({}, {"level": 0.95}, {"level": 0.9}))
+        assert np.array_equal(plain, same) and not np.array_equal(plain, narrow)
 
 
 def test_no_interval_from_one_seed_a_problem() -> None:

@@ -43,6 +43,16 @@ def test_a_placement_is_measured_once_even_after_a_restart(tmp_path, monkeypatch
     assert calls == [3, 0, 3]
 
 
+def test_what_another_protocol_measured_is_not_taken(tmp_path, monkeypatch):
+    problem, store, batch = build_problem(problem_spec(10)), MeasurementStore(tmp_path / STORE), np.repeat([[0], [1]], 10, axis=1)
+    for name, calls in (("once", 2), ("twice", 2), ("once", 0)):
+        monkeypatch.setattr(Counting, "protocol", name, raising=False)
+        monkeypatch.setattr(local_host, "build_evaluator", lambda spec: Counting())
+        Counting.calls = 0
+        LocalHost(EvaluatorSpec("dataflow", {}), store).evaluate(problem, batch)
+        assert Counting.calls == calls, name
+
+
 def test_what_a_trace_measured_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(local_host, "build_evaluator", lambda spec: Counting())
     problem, store = build_problem(problem_spec(10)), MeasurementStore(tmp_path / STORE)

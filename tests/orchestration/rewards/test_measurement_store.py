@@ -5,13 +5,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from envs.problem.measurement import Outcome
-from orchestration.rewards.measurement_store import MeasurementStore
+from orchestration.rewards.measurement_store import MeasurementStore, measurement_context
 from orchestration.rewards.measurement_table import Rows, join
 from orchestration.rewards.ray_service import SimulatorActor, StaleLease
 from orchestration.rewards.service import RewardService
@@ -46,6 +47,26 @@ def test_measurements_survive_a_restart(tmp_path):
     assert alone.rows.host == "second", "each row knows what measured it"
     (again,) = serve(tmp_path / STORE, other, ask(rows(10), key="other"), key="other")
     assert sum(other.measured.values()) == 10 and right(again, a), "another key is another machine"
+
+
+@pytest.mark.parametrize("part", ["problem_hash", "protocol"])
+def test_what_another_problem_or_protocol_measured_is_not_taken(tmp_path, part):
+    host, a = FakeHost(), ask(rows(5))
+    b = replace(a, **{part: "another"})
+    serve(tmp_path / STORE, host, a, b, a)
+    assert set(host.measured.values()) == {2}, "nor from the table in memory"
+    serve(tmp_path / STORE, host, b, a)
+    assert set(host.measured.values()) == {2}, "but each from the store that survived"
+    alone = FakeHost()
+    serve(tmp_path / STORE, alone, replace(a, **{part: "a third"}))
+    assert set(alone.measured.values()) == {1}
+
+
+def test_a_measurement_depends_on_every_part_of_its_context():
+    parts = ("problem", "protocol", "dataflow", "machine")
+    changed = [tuple("another" if i == k else part for i, part in enumerate(parts)) for k in range(4)]
+    contexts = [measurement_context(*p) for p in (parts, *changed, (*parts[:3], ""))]
+    assert len(set(contexts)) == 6
 
 
 def test_the_store_keeps_everything_but_what_is_not_known(tmp_path):
