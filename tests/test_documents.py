@@ -10,7 +10,7 @@ from orchestration.cli.main import main
 from orchestration.definition.sweep import load_sweep
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("infra/*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("infra/*.md"))]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -18,6 +18,13 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def test_the_architecture_names_what_is_there():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:orchestration|methods|envs|tests)/[\w/.]*)`", page)
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_readme_lists_every_method():
