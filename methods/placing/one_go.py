@@ -6,11 +6,11 @@ All of them respect required hardware, co-location and, where possible, memory (
 from __future__ import annotations
 
 import numpy as np
-import pymetis
 
 from envs.problem.problem import Problem
 from methods.placing.constraints import make_feasible, unit_of, units
 from methods.placing.list_scheduling import followers, mean_costs
+from methods.placing.metis import part_graph
 
 METIS_TOTAL = 100_000_000
 """METIS takes 32-bit integer weights; work and bytes are scaled so that each adds up to about this."""
@@ -80,23 +80,15 @@ def partition(problem: Problem, devices: np.ndarray, seed: int) -> np.ndarray:
     devices = devices[: min(len(devices), n)]
     if len(devices) == 1:
         return single_device(problem, int(devices[0]))
-    adjacency, cut_weights = _adjacency(problem, unit, n)
-    work = np.bincount(unit, weights=mean_costs(problem)[0], minlength=n)
+    starts, adjacent, cut = _adjacency(problem, unit, n)
+    work = _integers(np.bincount(unit, weights=mean_costs(problem)[0], minlength=n))
     shares = throughput_shares(problem)[devices]
-    _, parts = pymetis.part_graph(
-        len(devices),
-        adjacency,
-        vweights=_integers(work),
-        eweights=cut_weights,
-        tpwgts=(shares / shares.sum()).tolist(),
-        recursive=False,
-        options=pymetis.Options(seed=seed),
-    )
-    return make_feasible(problem, devices[np.asarray(parts)][unit][None, :])[0]
+    parts = part_graph(len(devices), starts, adjacent, work, cut, (shares / shares.sum()).tolist(), seed)
+    return make_feasible(problem, devices[parts][unit][None, :])[0]
 
 
-def _adjacency(problem: Problem, unit: np.ndarray, n: int) -> tuple[pymetis.CSRAdjacency, np.ndarray]:
-    """The undirected graph of ``n`` units, and the bytes of each of its directed edges as integer weights."""
+def _adjacency(problem: Problem, unit: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The undirected graph of ``n`` units for METIS: where neighbours begin, neighbours, integer weights by bytes."""
     ends = unit[problem.graph.edges]
     crossing = ends[:, 0] != ends[:, 1]
     low, high = ends[crossing].min(axis=1, initial=n), ends[crossing].max(axis=1, initial=0)
@@ -105,8 +97,8 @@ def _adjacency(problem: Problem, unit: np.ndarray, n: int) -> tuple[pymetis.CSRA
     source = np.concatenate((keys // n, keys % n))
     target = np.concatenate((keys % n, keys // n))
     order = np.lexsort((target, source))
-    xadj = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=n))))
-    return pymetis.CSRAdjacency(xadj.astype(np.int32), target[order].astype(np.int32)), np.tile(weights, 2)[order]
+    starts = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=n))))
+    return starts.astype(np.int32), target[order].astype(np.int32), np.tile(weights, 2)[order]
 
 
 def _integers(weights: np.ndarray) -> np.ndarray:

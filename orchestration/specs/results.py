@@ -184,15 +184,12 @@ class TrialResult:
         return TrialResult(**values)
 
     def content(self) -> dict[str, Any]:
-        """Everything that the spec alone determines on a simulator: no times, hosts, labels or resumptions.
-
-        Nor what was proposed on the way: METIS, whose partition local search starts with, has been seen to answer differently once.
-        """
+        """Everything that the spec alone determines on a simulator: no times, hosts, labels or resumptions."""
         data = self.to_json()
         for key in _CIRCUMSTANCES:
             del data[key]
         for problem in data["problems"]:
-            del problem["host"], problem["trace"], problem["proposed"]
+            del problem["host"], problem["trace"]
             problem["curve"] = [point[:2] for point in problem["curve"]]
         return data
 
