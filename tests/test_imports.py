@@ -18,7 +18,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MAY_IMPORT = {"envs": {"envs"}, "methods": {"methods", "envs"}, "orchestration": set(ROOMS)}
 THIRD_PARTY = {
-    "envs": {"numpy", "numba", "scipy", "simpy", "openvino", "onnx", "google", "torch", "transformers"},
+    "envs": {"numpy", "numba", "scipy", "simpy", "openvino", "onnx", "google", "torch", "transformers", "platformdirs"},
     "methods": {"numpy", "numba", "scipy", "torch", "torch_geometric", "pymetis", "ortools"},
 }
 """What the rooms may use besides the standard library; orchestration may use every declared dependency."""

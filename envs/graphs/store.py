@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 
 from envs.problem.graph import ComputationGraph, digest
 
@@ -24,11 +24,7 @@ def cache_directory() -> Path:
     """``$PLACEWRIGHT_CACHE``, or the platform's cache folder for a user (``~/.cache/placewright`` on Linux)."""
     if chosen := os.environ.get("PLACEWRIGHT_CACHE"):
         return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "~")).expanduser() / "placewright" / "cache"
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches/placewright").expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "placewright"
+    return platformdirs.user_cache_path("placewright", appauthor=False)
 
 
 def tool_versions(*packages: str) -> tuple[str, ...]:

@@ -10,16 +10,14 @@ from pathlib import Path
 
 from envs.problem.errors import InputError, nearest
 from orchestration.analysis.runs import EXACT, Collection, collect
-from orchestration.folder.definition_copy import kept, kept_hash
+from orchestration.folder.definition_copy import saved_definition, saved_definition_hash
 from orchestration.folder.ledger import entries
-from orchestration.specs.layout import LEDGER
+from orchestration.specs.files import safe_name
+from orchestration.specs.layout import HOME, LEDGER
 from orchestration.specs.results import TrialResult
 from orchestration.specs.sources import build_problem
-from orchestration.specs.state_files import safe_name
 from orchestration.specs.trial import ProblemSpec, Trial
 
-HOME = Path(".placewright")
-"""Where sweeps leave their directories, relative to the working directory."""
 BOUNDS = "bounds.json"
 COUNTED = "counted.json"
 """Which trials belong to the definition that ran last; the ledger also keeps those of earlier versions of it."""
@@ -97,7 +95,7 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     results = [r for _, r in ended]
     specs = _specs(ended)
     bounds, notes = _bounds(folder, results, specs)
-    section = kept(folder).get("report")
+    section = saved_definition(folder).get("report")
     baseline = section.get("baseline") if isinstance(section, dict) else None
     name = next((r.sweep for r in results if r.sweep), folder.name)
     kinds = {r.stage: r.kind for r in results}
@@ -112,7 +110,7 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
 
 def remember(folder: Path, trials: AnyCollection[str]) -> None:
     """Keep which trials count, for reports made later."""
-    content = {"definition": kept_hash(folder), "trials": sorted(trials)}
+    content = {"definition": saved_definition_hash(folder), "trials": sorted(trials)}
     (folder / COUNTED).write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -120,7 +118,7 @@ def remembered(folder: Path) -> set[str] | None:
     """What `remember` kept, unless the definition has been changed since."""
     try:
         content = json.loads((folder / COUNTED).read_text(encoding="utf-8"))
-        return set(content["trials"]) if content["definition"] == kept_hash(folder) else None
+        return set(content["trials"]) if content["definition"] == saved_definition_hash(folder) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

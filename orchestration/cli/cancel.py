@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     """Stop it and say so; 1 if it does not end in time."""
     from orchestration.commands.status import cancel
     from orchestration.definition.sweep import load_sweep
-    from orchestration.specs.state_files import safe_name
+    from orchestration.specs.files import safe_name
 
     sweep = load_sweep(args.sweep)
     ended = cancel(args.output / safe_name(sweep.name), args.timeout)

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=args.rounds * sum(len(c.candidates) for c in found))
-        remeasure.measure(found, args.rounds, args.seed, lambda: bar.advance(task))
+        remeasure.measure_in_turn(found, args.rounds, args.seed, lambda: bar.advance(task))
     baseline = args.baseline or record.known_baseline
     print(dress([remeasure.table(c, baseline) for c in found], "table"), end="")
     for path in remeasure.write(found, record.folder):

@@ -41,7 +41,8 @@ def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool 
     """Check the sweep, print its plan and run it; 1 if trials failed."""
     from orchestration.commands.plan import Rates, make_plan, render
     from orchestration.definition.sweep import load_sweep
-    from orchestration.driver.run_sweep import HOME, run_sweep
+    from orchestration.driver.run_sweep import run_sweep
+    from orchestration.specs.layout import HOME
 
     sweep = load_sweep(args.sweep)
     sweep = sweep.only(args.stages) if args.stages else sweep

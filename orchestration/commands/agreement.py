@@ -35,7 +35,7 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class Agreement:
+class SimulatorAgreement:
     """Seconds of the same placements, float64[N], and how they go together."""
 
     measured: np.ndarray
@@ -79,7 +79,7 @@ def varied_placements(problem: Problem, count: int, seed: int) -> np.ndarray:
     return placements
 
 
-def compare(problem: Problem, engine: Engine, count: int = 120, rounds: int = 3, seed: int = 0) -> Agreement:
+def compare(problem: Problem, engine: Engine, count: int = 120, rounds: int = 3, seed: int = 0) -> SimulatorAgreement:
     """Measure and simulate ``count`` placements; the calibration measures ``rounds`` x D others."""
     processors = shared_processors(engine.devices)
     model = calibrated(problem, engine, rounds, seed, alone=bool(processors))
@@ -89,7 +89,7 @@ def compare(problem: Problem, engine: Engine, count: int = 120, rounds: int = 3,
     discipline = replace(engine.discipline, processors=processors)
     simulated = WorkConservingSimulator(discipline).evaluate(model, placements[ok])
     spread = [np.std(s, ddof=1) / np.mean(s) for s, good in zip(found.samples or (), ok, strict=True) if good and len(s) > 1]
-    return Agreement(found.seconds[ok], simulated.seconds, float(np.median(spread)) if spread else float("nan"), model)
+    return SimulatorAgreement(found.seconds[ok], simulated.seconds, float(np.median(spread)) if spread else float("nan"), model)
 
 
 def main() -> None:

@@ -17,8 +17,10 @@ from envs.problem.errors import InputError, nearest
 from envs.problem.measurement import Evaluator
 from envs.problem.problem import Problem
 from methods.placing.constraints import make_feasible
+from orchestration.analysis.table import Table, terminal
+from orchestration.definition.sweep import load_sweep
 from orchestration.rewards.evaluators import OPTIONS, SIMULATORS, build_evaluator, close_evaluators
-from orchestration.specs.sources import build_problem
+from orchestration.specs.sources import build_problem, costs_source
 from orchestration.specs.trial import EvaluatorSpec, ProblemSpec
 
 if TYPE_CHECKING:
@@ -94,7 +96,6 @@ def run_fidelity(
     Raises:
         InputError: for names that do not exist, and where nothing runs on both.
     """
-    from orchestration.definition.sweep import load_sweep
 
     read = load_sweep(sweep)
     specs = _chosen(read, graphs)
@@ -138,7 +139,6 @@ def _evaluator(sweep: Sweep, given: str | None, measures: bool) -> EvaluatorSpec
 
 
 def _with_costs(spec: ProblemSpec, costs: str | None) -> Problem:
-    from orchestration.specs.sources import costs_source
 
     if costs is None:
         return build_problem(spec)
@@ -227,7 +227,6 @@ def draw(found: Fidelity, stem: Path) -> list[Path]:
 
 def summary(found: Sequence[Fidelity]) -> str:
     """A table for the terminal."""
-    from orchestration.analysis.table import Table, terminal
 
     rows = tuple((f.problem, f"{len(f.simulated)}/{f.asked}", f"{f.pearson:.3f}", f"{f.spearman:.3f}", f"{f.ratio:.2f}") for f in found)
     columns = ("problem", "placements", "Pearson", "Spearman", "simulated / measured")

@@ -10,6 +10,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+from methods.contract import registry
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -34,7 +36,6 @@ class MethodInfo:
 
 def describe(name: str | None = None) -> list[MethodInfo]:
     """All methods by name, or the one called ``name``; InputError with the nearest name if there is none."""
-    from methods.contract import registry
 
     return [_read(n, registry.source_file(n)) for n in ([name] if name else registry.names())]
 

@@ -13,8 +13,19 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from envs.problem.problem import Problem
-from orchestration.specs.sources import build_problem
+from envs.simulators.bounds import lower_bound
+from envs.simulators.fifo.evaluator import Simulator
+from envs.sources.files import dump_problem, save
+from methods.contract.registry import configure
+from orchestration.analysis import schedule
+from orchestration.analysis.schedule import why_not
+from orchestration.analysis.table import Table, terminal
+from orchestration.report.tables import percent, significant
+from orchestration.rewards.evaluators import build_evaluator
+from orchestration.specs.results import placement_array
+from orchestration.specs.sources import build_problem, costs_source, graph_source, network_source, own_network_name
 from orchestration.specs.trial import Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
+from orchestration.trials.run_trial import run_trial
 
 MODEL_SUFFIXES = (".onnx", ".xml", ".json")
 
@@ -52,7 +63,6 @@ def problem_spec(model: str, network: str | None = None, costs: str | None = Non
     Raises:
         InputError: for unknown names, missing files, and a model without a network.
     """
-    from orchestration.specs.sources import costs_source, graph_source, network_source, own_network_name
 
     here, path = Path.cwd(), Path(model)
     is_json = path.suffix == ".json"
@@ -91,11 +101,6 @@ def place(
     Raises:
         InputError: for an unknown method or setting, a budget below 1, or a problem without any valid placement.
     """
-    from envs.simulators.bounds import lower_bound
-    from methods.contract.registry import configure
-    from orchestration.rewards.evaluators import build_evaluator
-    from orchestration.specs.results import placement_array
-    from orchestration.trials.run_trial import run_trial
 
     if budget < 1:
         raise InputError(f"a budget of {budget} evaluations finds nothing; give 1 or more")
@@ -131,8 +136,6 @@ class _Progress:
 
 
 def _single_devices(problem: Problem) -> tuple[tuple[str, float | None, str], ...]:
-    from envs.simulators.fifo.evaluator import Simulator
-    from orchestration.analysis.schedule import why_not
 
     everything = np.repeat(np.arange(problem.n_devices, dtype=np.int16)[:, None], problem.n_nodes, axis=1)
     result = Simulator().evaluate(problem, everything)
@@ -144,8 +147,6 @@ def _single_devices(problem: Problem) -> tuple[tuple[str, float | None, str], ..
 
 def write(placed: Placed, folder: Path) -> Placed:
     """Write the placement (with its problem, so that ``placewright simulate`` can repeat it), timeline, trace and picture."""
-    from envs.sources.files import dump_problem, save
-    from orchestration.analysis import schedule
     from orchestration.plots import placed_graph, timeline
 
     problem = placed.problem
@@ -164,8 +165,6 @@ def write(placed: Placed, folder: Path) -> Placed:
 
 def summary(placed: Placed) -> str:
     """The times side by side, for a terminal: best first, then every device alone, then the bound."""
-    from orchestration.analysis.table import Table, terminal
-    from orchestration.report.tables import percent, significant
 
     scale, unit = (1e3, "ms") if placed.problem.objective == "makespan" else (1.0, "J")
     counts = np.bincount(placed.placement, minlength=placed.problem.n_devices)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from envs.problem.errors import InputError
 from orchestration.analysis.table import plural
+from orchestration.folder.ledger import entries
+from orchestration.specs.layout import LEDGER
 from orchestration.specs.trial import Trial
 
 if TYPE_CHECKING:
@@ -52,8 +54,6 @@ class Rates:
     @staticmethod
     def from_runs(folder: Path) -> Rates:
         """Rates of all trials recorded in the sweep directories under ``folder``; damaged ledgers are passed over."""
-        from orchestration.folder.ledger import entries
-        from orchestration.specs.layout import LEDGER
 
         sums: dict[tuple[str, str], tuple[float, int]] = {}
         for ledger in sorted(folder.glob(f"*/{LEDGER}")):
@@ -132,7 +132,7 @@ class StagePlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What a sweep will run."""
 
     sweep: str
@@ -162,7 +162,7 @@ def _sum(values: Sequence[Any]) -> Any:
     return None if any(v is None for v in values) else sum(values)
 
 
-def make_plan(sweep: Sweep, rates: Rates | None = None) -> Plan:
+def make_plan(sweep: Sweep, rates: Rates | None = None) -> SweepPlan:
     """The plan of a sweep, hours from ``rates`` where they are known."""
     expansion = sweep.expansion()
     trials: dict[str, list[Trial]] = {}
@@ -171,7 +171,7 @@ def make_plan(sweep: Sweep, rates: Rates | None = None) -> Plan:
     searches: dict[str, list[SearchSpec]] = {}
     for search in (*expansion.searches, *expansion.waiting_searches):
         searches.setdefault(search.stage, []).append(search)
-    return Plan(
+    return SweepPlan(
         sweep.name,
         tuple(_stage_plan(s, trials.get(s.name, []), searches.get(s.name, []), rates or Rates()) for s in sweep.stages),
     )
@@ -201,7 +201,7 @@ def _stage_plan(stage: Stage, trials: Sequence[Trial], searches: Sequence[Search
     )
 
 
-def render(plan: Plan) -> str:
+def render(plan: SweepPlan) -> str:
     """The plan as text for a terminal."""
     most = "at most " if plan.searches else ""
     count = "a budget of wall time" if plan.evaluations is None else f"{most}{plan.evaluations:,} evaluations"

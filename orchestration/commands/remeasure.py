@@ -96,7 +96,7 @@ def _enter(contest: Contest, record: SweepRecord, candidate: Candidate) -> None:
     contest.candidates.append(candidate)
 
 
-def measure(found: Sequence[Contest], rounds: int, seed: int = 0, done: Callable[[], None] = lambda: None) -> None:
+def measure_in_turn(found: Sequence[Contest], rounds: int, seed: int = 0, done: Callable[[], None] = lambda: None) -> None:
     """Measure every candidate once a round, each round beginning with another one; nobody else measures on this
     machine meanwhile.
 

@@ -15,6 +15,8 @@ from orchestration.specs.layout import LEDGER
 from orchestration.specs.results import ProblemResult, TrialResult, placement_array
 from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import Trial
+from orchestration.tracking.provenance import quiet_environment
+from orchestration.tracking.store_checks import default_uri
 
 TOLERANCE = 0.1
 """How far a real measurement may be from the recorded one, as a share of it, if it does not say how much it varies."""
@@ -81,8 +83,6 @@ def _recorded(output: Path) -> Iterator[tuple[Trial, TrialResult]]:
 
 def _trial_of_run(run: str, output: Path, tracking_uri: str | None) -> str | None:
     """The trial that an MLflow run belongs to; None if there is no such run."""
-    from orchestration.tracking.provenance import quiet_environment
-    from orchestration.tracking.store_checks import default_uri
 
     uri = tracking_uri or default_uri(output)
     if tracking_uri is None and not (output / "mlflow.db").exists():

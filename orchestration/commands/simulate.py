@@ -10,6 +10,9 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from envs.problem.measurement import Outcome
+from envs.simulators.fifo.evaluator import Simulator
+from envs.sources.files import load_placements, load_problem
+from orchestration.analysis.schedule import why_not
 
 
 def simulate_file(path: Path, noise: float = 0.0, seed: int = 0, placements: Path | None = None) -> dict[str, Any]:
@@ -24,9 +27,6 @@ def simulate_file(path: Path, noise: float = 0.0, seed: int = 0, placements: Pat
     Raises:
         InputError: naming what is wrong with a file, or saying that there is no placement to simulate.
     """
-    from envs.simulators.fifo.evaluator import Simulator
-    from envs.sources.files import load_placements, load_problem
-    from orchestration.analysis.schedule import why_not
 
     problem = load_problem(path)
     rows = load_placements(placements or path, problem)

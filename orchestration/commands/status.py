@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from envs.problem.errors import InputError
 from orchestration.folder.ledger import entries
-from orchestration.specs.layout import CHECKPOINT, LEDGER, LOCK, trial_folder
-from orchestration.specs.state_files import safe_name
+from orchestration.folder.lock import holder, is_active
+from orchestration.specs.files import safe_name
+from orchestration.specs.layout import CHECKPOINT, LEDGER, trial_folder
 
 if TYPE_CHECKING:
     from orchestration.definition.sweep import Sweep
@@ -95,7 +95,7 @@ def cancel(folder: Path, timeout: float) -> bool:
     """
     if not is_active(folder):
         raise InputError(f"no driver is running the sweep in {folder}; placewright status shows how far it came")
-    owner = json.loads((folder / LOCK).read_text(encoding="utf-8") or "{}")
+    owner = holder(folder)
     if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
         raise InputError(f"the sweep in {folder} is run by process {owner.get('pid')} of {owner.get('host')!r}; cancel it there")
     os.kill(owner["pid"], signal.SIGTERM)
@@ -124,19 +124,6 @@ def read_statistics(output: Path) -> dict[str, dict[str, Any]]:
         except (OSError, ValueError):
             continue
     return found
-
-
-def is_active(folder: Path) -> bool:
-    """Whether a driver holds the ledger's lock."""
-    path = folder / LOCK
-    if not path.exists():
-        return False
-    with path.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
 
 
 def hosts_text(found: Mapping[str, Mapping[str, Any]]) -> str:

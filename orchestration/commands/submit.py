@@ -21,7 +21,7 @@ UPLOAD_LIMIT = 100 << 20
 """Bytes of a packed working directory that the job server takes; larger ones are refused with HTTP 413."""
 NEVER = (".git", ".venv", "venv", "__pycache__", ".placewright")
 """Folders that are not sent, wherever they lie."""
-POLL_SECONDS = 2.0
+JOB_CHECK_SECONDS = 2.0
 START_SECONDS = 60.0
 """How long a cluster that has just started may take to have an agent that takes jobs."""
 
@@ -121,7 +121,7 @@ def _submit(client: Any, command: str, package: str) -> str:
         except RuntimeError as error:
             if "try again later" not in str(error) or time.monotonic() > deadline:
                 raise
-        time.sleep(POLL_SECONDS)
+        time.sleep(JOB_CHECK_SECONDS)
 
 
 def _follow(client: Any, job: str) -> str:
@@ -134,4 +134,4 @@ def _follow(client: Any, job: str) -> str:
         shown = len(text)
         if status.is_terminal():
             return str(status)
-        time.sleep(POLL_SECONDS)
+        time.sleep(JOB_CHECK_SECONDS)

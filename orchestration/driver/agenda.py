@@ -8,19 +8,17 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.problem.errors import InputError
 from envs.simulators.bounds import lower_bound
-from orchestration.folder.ledger import Ledger, line, parse
+from orchestration.folder.ledger import Ledger, TrialEnd, parse
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.layout import CHECKPOINT, trial_folder
 from orchestration.specs.results import TrialResult
 from orchestration.specs.sources import build_problem
-from orchestration.specs.trial import Job, Trial
-from orchestration.trials.worker import Ended
+from orchestration.specs.trial import Trial, TrialTask
 
 if TYPE_CHECKING:
     from orchestration.definition.expansion import Expansion
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
 
 RETRIES = 5
 """How often a trial is tried again after a failure of infrastructure."""
-FIRST_PAUSE = 1.0
-"""Seconds before the first of these; doubled each time."""
+FIRST_RETRY_SECONDS = 1.0
+"""Pause before the first of these; doubled each time."""
 
 
 class Expandable(Protocol):
@@ -41,18 +39,6 @@ class Expandable(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Closed:
-    """A trial that is over, for whoever watches."""
-
-    trial: Trial
-    status: str
-    best: tuple[tuple[str, str, float], ...]
-    evaluations: int
-    seconds: float
-    error: str = ""
-
-
 def _saved_at(path: Path) -> int | None:
     """When a checkpoint was written; None if there is none."""
     try:
@@ -61,35 +47,35 @@ def _saved_at(path: Path) -> int | None:
         return None
 
 
-class Ready:
+class ReadyQueue:
     """Jobs that can start, those of highest priority first, in a queue of their own for every choice of resources: what waits for
     scarce ones holds up no others."""
 
     def __init__(self) -> None:
-        self._queues: dict[FrozenDict, list[tuple[int, int, Job]]] = {}
+        self._queues: dict[FrozenDict, list[tuple[int, int, TrialTask]]] = {}
         self._numbers, self._fronts = itertools.count(), itertools.count(-1, -1)
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def push(self, job: Job, *, front: bool = False) -> None:
-        """Queue a job behind, or before, all others of its priority."""
-        entry = (-job.trial.priority, next(self._fronts if front else self._numbers), job)
-        heapq.heappush(self._queues.setdefault(job.trial.resources, []), entry)
+    def push(self, task: TrialTask, *, front: bool = False) -> None:
+        """Queue a task behind, or before, all others of its priority."""
+        entry = (-task.trial.priority, next(self._fronts if front else self._numbers), task)
+        heapq.heappush(self._queues.setdefault(task.trial.resources, []), entry)
 
-    def pop(self, room: Callable[[FrozenDict], int]) -> Job | None:
-        """The first job whose resources ``room`` has some of left; None if there is none."""
+    def pop(self, room: Callable[[FrozenDict], int]) -> TrialTask | None:
+        """The first task whose resources ``room`` has some of left; None if there is none."""
         open_ = [resources for resources in self._queues if room(resources) > 0]
         if not open_:
             return None
         first = min(open_, key=lambda resources: self._queues[resources][0][:2])
-        job = heapq.heappop(self._queues[first])[2]
+        task = heapq.heappop(self._queues[first])[2]
         if not self._queues[first]:
             del self._queues[first]
-        return job
+        return task
 
 
-class Work:
+class Agenda:
     """The state of a sweep's run. Everything it decides follows from the sweep and the ledger.
 
     Args:
@@ -107,10 +93,10 @@ class Work:
         self.searches: dict[str, Search] = {}
         self.winners: dict[str, dict[str, Any]] = {}
         self.skipped = self.failed = self.blocked = 0
-        self.closed: list[Closed] = []
-        """Trials that ended since this was last emptied."""
-        self._ready = Ready()
-        self._later: list[tuple[float, Job]] = []
+        self.ended: list[tuple[Trial, TrialEnd]] = []
+        """Trials that ended since this was last emptied, for whoever watches."""
+        self._ready = ReadyQueue()
+        self._later: list[tuple[float, TrialTask]] = []
         self._attempts: dict[str, tuple[int, int | None]] = {}
         """How often a trial was tried from the same checkpoint, and when that was saved."""
         self._behind: dict[str, list[Trial]] = {}
@@ -154,14 +140,14 @@ class Work:
         winning = [t.content_hash for s in self.searches.values() for t in s.winning]
         return list(dict.fromkeys([*self.trials, *winning]))
 
-    def next(self, room: Callable[[FrozenDict], int] = lambda _resources: 1) -> Job | None:
+    def next(self, room: Callable[[FrozenDict], int] = lambda _resources: 1) -> TrialTask | None:
         """Something to run now, of those whose resources ``room`` has some of left."""
         now = time.monotonic()
-        due = [job for when, job in self._later if when <= now]
+        due = [task for when, task in self._later if when <= now]
         if due:
-            self._later = [(when, job) for when, job in self._later if when > now]
-        for job in reversed(due):
-            self._ready.push(job, front=True)
+            self._later = [(when, task) for when, task in self._later if when > now]
+        for task in reversed(due):
+            self._ready.push(task, front=True)
         return self._ready.pop(room)
 
     def next_pause(self) -> float | None:
@@ -170,14 +156,13 @@ class Work:
 
     # --- what came back
 
-    def returned(self, back: Iterable[tuple[Job, Ended]]) -> None:
+    def returned(self, back: Iterable[tuple[TrialTask, TrialEnd]]) -> None:
         """Take in what came back: record what ended, try again what was no fault of its own, let follow what can follow."""
-        ended = [(job, e) for job, e in back if not (e.infrastructure and self._again(job))]
-        lines = [(e.trial, e.status, e.infrastructure, e.line) for _, e in ended if e.status != "paused"]
-        if lines:
-            self._ledger.append(lines)
-        for job, e in ended:
-            key = job.trial.content_hash
+        ended = [(task, e) for task, e in back if not (e.infrastructure and self._again(task))]
+        if final := [e for _, e in ended if e.status != "paused"]:
+            self._ledger.append(final)
+        for task, e in ended:
+            key = task.trial.content_hash
             self._attempts.pop(key, None)
             self._retry.discard(key)
             self._read.pop(key, None)
@@ -186,9 +171,9 @@ class Work:
             else:
                 self._paused.pop(key, None)
                 self._seen.add(key)
-                self.closed.append(Closed(job.trial, e.status, e.best, e.evaluations, e.seconds, e.error))
+                self.ended.append((task.trial, e))
             if key in self._state:
-                self._ended(job.trial, e.status == "failed")
+                self._ended(task.trial, e.status == "failed")
             wanted = self._wanted.pop(key, [])
             self.failed += bool(wanted) and e.status == "failed"
             for name in wanted:
@@ -199,16 +184,16 @@ class Work:
         if any(s.over and s.spec.content_hash not in self.winners and s.winner is not None for s in self.searches.values()):
             self._expand()
 
-    def _again(self, job: Job) -> bool:
+    def _again(self, task: TrialTask) -> bool:
         """Try it again later, unless it was tried often enough without getting on."""
-        key = job.trial.content_hash
+        key = task.trial.content_hash
         count, saved = self._attempts.get(key, (0, None))
         now = _saved_at(trial_folder(self._ledger.folder, key) / CHECKPOINT)
         count = 1 if now != saved else count + 1
         if count > RETRIES:
             return False
         self._attempts[key] = count, now
-        self._later.append((time.monotonic() + FIRST_PAUSE * 2 ** (count - 1), job))
+        self._later.append((time.monotonic() + FIRST_RETRY_SECONDS * 2 ** (count - 1), task))
         return True
 
     def end(self) -> None:
@@ -255,7 +240,7 @@ class Work:
             if parent == "open":
                 self._behind.setdefault(str(trial.parent), []).append(trial)
             else:
-                self._ready.push(Job(trial))
+                self._ready.push(TrialTask(trial))
 
     def _ended(self, trial: Trial, failed: bool) -> None:
         """A plain trial is over; those behind it may run, or cannot."""
@@ -266,7 +251,7 @@ class Work:
             if failed:
                 self._block(child)
             else:
-                self._ready.push(Job(child))
+                self._ready.push(TrialTask(child))
         self._open_searches()
 
     def _block(self, trial: Trial) -> None:
@@ -319,26 +304,25 @@ class Work:
     def _pull(self, search: Search) -> None:
         """Hand out what a search wants; record what it has pruned."""
         decided = search.decided
-        for job in search.advance():
-            key = job.trial.content_hash
+        for task in search.advance():
+            key = task.trial.content_hash
             waiting = self._wanted.setdefault(key, [])
             waiting.append(search.spec.content_hash)
             if len(waiting) == 1:  # else another search has it run, and this one asks again when it is back
-                self._ready.push(job)
+                self._ready.push(task)
         self._record_pruned(search)
         if decided != search.decided:
             self._read.clear()  # nobody asks for the records of that batch again
             self._skip(search)
 
     def _record_pruned(self, search: Search) -> None:
-        records, search.records = search.records, []
-        if records:
-            self._ledger.append([(r.trial, r.status, False, line(t, r)) for t, r in records])
-        for trial, result in records:
+        pruned, search.records = [(trial, TrialEnd.of(trial, result)) for trial, result in search.records], []
+        if pruned:
+            self._ledger.append(end for _, end in pruned)
+        for trial, _ in pruned:
             self._paused.pop(trial.content_hash, None)
             self._seen.add(trial.content_hash)
-            ended = Ended.of(trial, result)
-            self.closed.append(Closed(trial, "pruned", ended.best, ended.evaluations, ended.seconds))
+        self.ended += pruned
 
     def _skip(self, search: Search) -> None:
         """Count the trials of decided configurations that an earlier run has ended."""

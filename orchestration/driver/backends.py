@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, Protocol
 from envs.problem.errors import InputError
 from orchestration.commands.status import write_statistics
 from orchestration.driver import capacity
+from orchestration.folder.ledger import TrialEnd
 from orchestration.specs.canonical import FrozenDict
-from orchestration.specs.state_files import write_atomic
-from orchestration.specs.trial import Job, Trial
+from orchestration.specs.files import write_atomic
+from orchestration.specs.trial import Trial, TrialTask
 from orchestration.tracking.provenance import quiet_environment
 from orchestration.tracking.tracker import Tracker, TrackingSpec
-from orchestration.trials.worker import Ended, execute, lost, policy_path
+from orchestration.trials.worker import execute, lost, policy_path
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1",
@@ -28,7 +29,7 @@ ONE_THREAD = {
 WAIT_SECONDS = 0.25
 """Longest wait for a trial before the driver looks at its display again."""
 MAX_SIMULATORS = 16
-LOOK_SECONDS = 2.0
+ACTOR_CHECK_SECONDS = 2.0
 """How often the driver looks after its actors."""
 KEPT_POLICIES = 64
 """Policies kept in the object store for the trials that start from them; the longest unused goes."""
@@ -49,7 +50,7 @@ class Backend(Protocol):
         """How many more trials with these resources may be handed over now."""
         ...
 
-    def submit(self, job: Job, sweep: str) -> None:
+    def submit(self, task: TrialTask, sweep: str) -> None:
         """Hand a trial over."""
         ...
 
@@ -69,7 +70,7 @@ class Backend(Protocol):
         """How many of them wait for what no machine has, in words; empty if none does."""
         ...
 
-    def wait(self) -> list[tuple[Job, Ended]]:
+    def wait(self) -> list[tuple[TrialTask, TrialEnd]]:
         """Trials that came back, after a short wait; maybe none."""
         ...
 
@@ -87,54 +88,45 @@ class LocalBackend:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._waiting: deque[tuple[Job, str]] = deque()
+        self._waiting: deque[tuple[TrialTask, str]] = deque()
         self._tracker: Tracker | None = None
 
     def begin_tracking(self, spec: TrackingSpec) -> None:
-        """See `Backend`."""
         self._tracker = Tracker(spec)
         self._tracker.begin()
 
     def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
-        """See `Backend`."""
         return None if self._tracker is None else self._tracker.end(status, artifacts, timeout)
 
     def room(self, resources: FrozenDict) -> int:
-        """See `Backend`."""
         return 1 - len(self._waiting)
 
-    def submit(self, job: Job, sweep: str) -> None:
-        """See `Backend`."""
-        self._waiting.append((job, sweep))
+    def submit(self, task: TrialTask, sweep: str) -> None:
+        self._waiting.append((task, sweep))
 
     def check(self, trials: Sequence[Trial]) -> list[str]:
-        """See `Backend`; nothing is reserved here."""
+        """Nothing is reserved here."""
         return []
 
     def busy(self) -> int:
-        """See `Backend`."""
         return len(self._waiting)
 
     def running(self) -> int:
-        """See `Backend`."""
         return len(self._waiting)
 
     def waiting(self) -> str:
-        """See `Backend`."""
         return ""
 
-    def wait(self) -> list[tuple[Job, Ended]]:
-        """See `Backend`."""
-        job, sweep = self._waiting.popleft()
+    def wait(self) -> list[tuple[TrialTask, TrialEnd]]:
+        task, sweep = self._waiting.popleft()
         report = self._tracker.live if self._tracker is not None else lambda _trial, _snapshot: None
-        return [(job, execute(job, str(self._folder), sweep, report))]
+        return [(task, execute(task, str(self._folder), sweep, report))]
 
     def stop(self) -> None:
-        """See `Backend`."""
         self._waiting.clear()
 
     def close(self) -> None:
-        """See `Backend`."""
+        """Nothing was started here."""
 
 
 class RayBackend:
@@ -169,7 +161,6 @@ class RayBackend:
         self._looked = 0.0
 
     def begin_tracking(self, spec: TrackingSpec) -> None:
-        """See `Backend`."""
         self._spec, self._tracker = spec, self._new_tracker(spec)
         try:
             self._ray.get(self._tracker.begin.remote())
@@ -184,7 +175,7 @@ class RayBackend:
         return actor(Tracker, max_concurrency=4, scheduling_strategy=on_node(self._node)).remote(spec)
 
     def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
-        """See `Backend`; a tracker whose process died is started again and goes on where it was."""
+        """A tracker whose process died is started again and goes on where it was."""
         for _ in range(3):
             if self._tracker is None or self._spec is None:
                 return None
@@ -201,13 +192,14 @@ class RayBackend:
         """
         return 2 * self._cpus + 2 - self._handed[resources]
 
-    def submit(self, job: Job, sweep: str) -> None:
-        """See `Backend`."""
-        r = job.trial.resources
-        task = self._task.options(num_cpus=r.get("num_cpus", 1), num_gpus=r.get("num_gpus", 0), resources=dict(r.get("custom", {})) or None)
-        policy = None if job.trial.parent is None else self._policy(job.trial.parent)
-        ended, learned = task.remote(job, str(self._folder), sweep, self._tracker, self._service, policy, self._node)
-        self._running[ended] = _Running(job, sweep, learned)
+    def submit(self, task: TrialTask, sweep: str) -> None:
+        r = task.trial.resources
+        remote = self._task.options(
+            num_cpus=r.get("num_cpus", 1), num_gpus=r.get("num_gpus", 0), resources=dict(r.get("custom", {})) or None
+        )
+        policy = None if task.trial.parent is None else self._policy(task.trial.parent)
+        ended, learned = remote.remote(task, str(self._folder), sweep, self._tracker, self._service, policy, self._node)
+        self._running[ended] = _Running(task, sweep, learned)
         self._handed[r] += 1
 
     def _policy(self, parent: str) -> list[Any] | None:
@@ -223,7 +215,6 @@ class RayBackend:
         return [self._policies[parent]]
 
     def check(self, trials: Sequence[Trial]) -> list[str]:
-        """See `Backend`."""
         from orchestration.rewards.ray_service import unserved
 
         grows = capacity.may_grow(self._ray.nodes())
@@ -234,15 +225,12 @@ class RayBackend:
         return notes + ([missing] if missing else [])
 
     def busy(self) -> int:
-        """See `Backend`."""
         return len(self._running)
 
     def running(self) -> int:
-        """See `Backend`."""
         return capacity.running(self._handed, self._nodes)
 
     def waiting(self) -> str:
-        """See `Backend`."""
         return capacity.homeless(self._handed, self._nodes)
 
     def _count(self) -> None:
@@ -250,8 +238,7 @@ class RayBackend:
         self._nodes = capacity.alive(self._ray.nodes())
         self._cpus = max(1, int(sum(n.get("CPU", 0) for n in self._nodes)))
 
-    def wait(self) -> list[tuple[Job, Ended]]:
-        """See `Backend`."""
+    def wait(self) -> list[tuple[TrialTask, TrialEnd]]:
         self._look()
         waiting = list(self._running)
         done, _ = self._ray.wait(waiting, num_returns=1, timeout=WAIT_SECONDS, fetch_local=True)
@@ -260,7 +247,7 @@ class RayBackend:
         back = []
         for reference in done:
             one = self._running.pop(reference)
-            trial = one.job.trial
+            trial = one.task.trial
             self._handed[trial.resources] -= 1
             try:
                 ended, away = self._ray.get(reference)
@@ -270,12 +257,12 @@ class RayBackend:
             except self._ray.exceptions.RayError as error:  # the worker or its node died; what the trial does ends as a record
                 reason = str(error).strip().splitlines()[0]
                 ended = lost(trial, f"the worker of trial {trial.short} was lost: {reason}", one.sweep)
-            back.append((one.job, ended))
+            back.append((one.task, ended))
         return back
 
     def _look(self) -> None:
         """Now and then: count machines, start the tracker again if it died, and note how the hosts are for `placewright hosts`."""
-        if time.monotonic() - self._looked < LOOK_SECONDS:
+        if time.monotonic() - self._looked < ACTOR_CHECK_SECONDS:
             return
         self._looked = time.monotonic()
         self._count()
@@ -300,14 +287,12 @@ class RayBackend:
                     write_statistics(self._folder, answer)
 
     def stop(self) -> None:
-        """See `Backend`."""
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         self._running.clear()
         self._handed.clear()
 
     def close(self) -> None:
-        """See `Backend`."""
         if self._started:
             self._ray.shutdown()
         else:
@@ -319,15 +304,15 @@ class RayBackend:
 class _Running(NamedTuple):
     """A trial that a worker has."""
 
-    job: Job
+    task: TrialTask
     sweep: str
     learned: Any
     """Reference to its policy file, if the worker is on another node."""
 
 
 def _task(
-    job: Job, folder: str, sweep: str, tracker: Any, service: Any, policy: list[Any] | None, driver: str
-) -> tuple[tuple[Ended, bool], bytes | None]:
+    task: TrialTask, folder: str, sweep: str, tracker: Any, service: Any, policy: list[Any] | None, driver: str
+) -> tuple[tuple[TrialEnd, bool], bytes | None]:
     """The body of a Ray task: how the trial ended and whether there is a policy file to be sent, and that file."""
     import ray
 
@@ -338,8 +323,8 @@ def _task(
     def fetch() -> bytes | None:
         return None if policy is None else ray.get(policy[0])
 
-    ended = execute(job, folder, sweep, report, service, fetch)
-    path = policy_path(Path(folder), job.trial.content_hash)
+    ended = execute(task, folder, sweep, report, service, fetch)
+    path = policy_path(Path(folder), task.trial.content_hash)
     away = ended.status == "finished" and ray.get_runtime_context().get_node_id() != driver and path.exists()
     return (ended, away), path.read_bytes() if away else None
 

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestration.folder.ledger import TrialEnd
 from orchestration.specs.trial import Trial
 
 PLAIN_SECONDS = 10.0
@@ -33,7 +34,7 @@ class Rate:
     """Seconds for ``work``."""
 
     def ended(self, trial: Trial, status: str, evaluations: int, seconds: float) -> None:
-        """A trial is over, be it that it was pruned or failed early."""
+        """A trial is over: finished, pruned or failed early."""
         self.left -= weight(trial)
         if status != "failed":
             self.work += weight(trial) if status == "finished" else evaluations
@@ -75,16 +76,14 @@ class Display:
             self._live.stop()
         self.console.print(self.line(), highlight=False, markup=False, soft_wrap=True)
 
-    def ended(
-        self, trial: Trial, status: str, best: tuple[tuple[str, str, float], ...] = (), evaluations: int = 0, seconds: float = 0.0
-    ) -> None:
+    def ended(self, trial: Trial, end: TrialEnd) -> None:
         """One more trial ended."""
-        self.done += status != "failed"
-        self.failed += status == "failed"
-        self.pruned += status == "pruned"
-        self.evaluations += evaluations
-        self._rate(trial).ended(trial, status, evaluations, seconds)
-        for problem, objective, value in best:
+        self.done += end.status != "failed"
+        self.failed += end.status == "failed"
+        self.pruned += end.status == "pruned"
+        self.evaluations += end.evaluations
+        self._rate(trial).ended(trial, end.status, end.evaluations, end.seconds)
+        for problem, objective, value in end.best:
             if problem not in self.best or value < self.best[problem][0]:
                 self.best[problem] = (value, objective, trial.label)
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from envs.problem.errors import InputError
+from orchestration.analysis.load import remembered
 from orchestration.commands.status import SEARCHES
-from orchestration.driver.agenda import Work
+from orchestration.driver.agenda import Agenda
 from orchestration.driver.backends import Backend, LocalBackend, RayBackend
 from orchestration.driver.progress import Display
-from orchestration.folder.definition_copy import keep
+from orchestration.folder.definition_copy import save_definition
 from orchestration.folder.ledger import Ledger
 from orchestration.rewards.evaluators import in_worker
 from orchestration.specs.canonical import canonical
-from orchestration.specs.layout import LEDGER
-from orchestration.specs.state_files import safe_name, write_atomic
+from orchestration.specs.files import safe_name, write_atomic
+from orchestration.specs.layout import HOME, LEDGER
 from orchestration.tracking.provenance import source_tags
 from orchestration.tracking.store_checks import check_uri, default_uri
 from orchestration.tracking.tracker import TrackingSpec
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from orchestration.definition.searches import SearchSpec
     from orchestration.definition.sweep import Sweep
 
-HOME = Path(".placewright")
-"""Where sweeps leave their directories, if nothing else is said."""
 MOST_SAID = 5
 """Failures that are told while the sweep runs; `placewright status` lists all."""
 DRAIN_SECONDS = 600.0
@@ -91,28 +90,28 @@ def run_sweep(
     uri = tracking_uri or default_uri(output)
     check_uri(uri)
     with Ledger(folder, fresh=fresh) as ledger:
-        definition = keep(folder, sweep)
+        definition = save_definition(folder, sweep)
         studies = _Studies(folder, sweep.name)
         studies.reach(sweep)
-        work = Work(sweep, ledger, studies.open, retry_failed=retry_failed)
-        if not work.total:
+        agenda = Agenda(sweep, ledger, studies.open, retry_failed=retry_failed)
+        if not agenda.total:
             raise InputError(f"sweep {sweep.name!r} has no trial to run")
-        display = Display(work.total, work.skipped, work.open_trials, console)
+        display = Display(agenda.total, agenda.skipped, agenda.open_trials, console)
         ui = f"mlflow ui --backend-store-uri {uri}" if "://" in uri and not uri.startswith("http") else f"open {uri}"
-        if work.complete and (folder / "leaderboard.json").exists():
-            failed = f" ({work.failed} failed; retry --failed runs those again)" if work.failed else ""
-            display.say(f"all {work.total} trials ran before{failed}; --fresh runs them again")
+        if agenda.complete and (folder / "leaderboard.json").exists():
+            failed = f" ({agenda.failed} failed; retry --failed runs those again)" if agenda.failed else ""
+            display.say(f"all {agenda.total} trials ran before{failed}; --fresh runs them again")
         backend: Backend = LocalBackend(folder)
-        if not local and not work.complete:
-            needs_service = any(not in_worker(t.evaluator) for t in work.open_trials)
+        if not local and not agenda.complete:
+            needs_service = any(not in_worker(t.evaluator) for t in agenda.open_trials)
             backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service)
         try:
             with _stoppable():
-                for note in backend.check(work.open_trials):
+                for note in backend.check(agenda.open_trials):
                     display.say(note)
-                backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, work))
-                _run_all(work, backend, display, sweep.name)
-                notes, files = _finish(folder, work, display, sweep.whole)
+                backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, agenda))
+                _run_all(agenda, backend, display, sweep.name)
+                notes, files = _finish(folder, agenda, display, sweep.whole)
                 notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS)
         except KeyboardInterrupt:
             backend.stop()
@@ -124,7 +123,7 @@ def run_sweep(
         for note in notes:
             display.say(note)
         display.say(f"report in {folder}; MLflow: placewright ui {output} (or: {ui})")
-        return SweepRun(folder, uri, display.done, work.skipped, work.failed, tuple(files), tuple(notes))
+        return SweepRun(folder, uri, display.done, agenda.skipped, agenda.failed, tuple(files), tuple(notes))
 
 
 class _Studies:
@@ -152,47 +151,45 @@ class _Studies:
         return self._studies
 
 
-def _run_all(work: Work, backend: Backend, display: Display, sweep: str) -> None:
+def _run_all(agenda: Agenda, backend: Backend, display: Display, sweep: str) -> None:
     """Hand out and take back until nothing is left."""
     said = 0
     with display:
-        while not work.complete or backend.busy():
-            while (job := work.next(backend.room)) is not None:
-                backend.submit(job, sweep)
-            display.total = work.total
-            display.tick(backend.running(), work.next_pause(), backend.waiting())
+        while not agenda.complete or backend.busy():
+            while (task := agenda.next(backend.room)) is not None:
+                backend.submit(task, sweep)
+            display.total = agenda.total
+            display.tick(backend.running(), agenda.next_pause(), backend.waiting())
             if not backend.busy():
                 time.sleep(0.05)  # all that is left waits for its next attempt
                 continue
-            work.returned(backend.wait())
-            for one in work.closed:
-                trial, failed = one.trial, one.status == "failed"
-                display.ended(trial, one.status, one.best, one.evaluations, one.seconds)
-                if failed and said < MOST_SAID:
+            agenda.returned(backend.wait())
+            for trial, end in agenda.ended:
+                display.ended(trial, end)
+                if end.status == "failed" and said < MOST_SAID:
                     said += 1
-                    display.say(f"failed: {trial.label} on {trial.problem_label}, seed {trial.seed}: {one.error}")
-            work.closed.clear()
-        work.end()
-        display.total = work.total
+                    display.say(f"failed: {trial.label} on {trial.problem_label}, seed {trial.seed}: {end.error}")
+            agenda.ended.clear()
+        agenda.end()
+        display.total = agenda.total
         display.tick(0, None)
-        if work.blocked:
-            display.note = f"{work.blocked} more could not start, because what they start from failed"
+        if agenda.blocked:
+            display.note = f"{agenda.blocked} more could not start, because what they start from failed"
 
 
-def _finish(folder: Path, work: Work, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path]]:
+def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path]]:
     """Report what ended, by other parts of the ``whole`` sweep too if this was one."""
-    from orchestration.analysis.load import remembered
     from orchestration.report.finish import finish_sweep
 
     if not (folder / LEDGER).stat().st_size:
         return ["no trial ended"], []
     files = []
-    if work.searches:
+    if agenda.searches:
         files.append(folder / SEARCHES)
-        text = json.dumps([s.describe() for s in work.searches.values()], indent=1)
+        text = json.dumps([s.describe() for s in agenda.searches.values()], indent=1)
         write_atomic(files[0], text.encode())
     others = [] if whole is None else [*(t.content_hash for t in whole.expand()), *(remembered(folder) or ())]
-    finished = finish_sweep(folder, [*work.counted, *others])
+    finished = finish_sweep(folder, [*agenda.counted, *others])
     print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
     return list(finished.notes), [*files, *finished.files]
 
@@ -202,10 +199,10 @@ def _end_tracking(backend: Backend, status: str, artifacts: Sequence[Path], time
     return [note] if note else []
 
 
-def _tracking(sweep: Sweep, folder: Path, output: Path, uri: str, own: bool, work: Work) -> TrackingSpec:
+def _tracking(sweep: Sweep, folder: Path, output: Path, uri: str, own: bool, agenda: Agenda) -> TrackingSpec:
     artifacts = (output / "mlartifacts").resolve().as_uri() if own or uri.startswith("sqlite") else None
-    params: dict[str, Any] = {"trials": str(work.total), "sweep_hash": sweep.content_hash}
-    for search in work.searches.values():
+    params: dict[str, Any] = {"trials": str(agenda.total), "sweep_hash": sweep.content_hash}
+    for search in agenda.searches.values():
         about = search.describe()
         prefix = f"search.{about['stage']}.{about['method']}"
         params |= {f"{prefix}.{key}": canonical(about[key]) for key in ("sampler", "pruner")}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from envs.problem.errors import InputError
 from orchestration.definition.issues import Issues
 from orchestration.definition.source import read_source
-from orchestration.specs.state_files import write_atomic
+from orchestration.specs.files import write_atomic
 
 if TYPE_CHECKING:
     from orchestration.definition.sweep import Sweep
@@ -23,7 +23,7 @@ FRAGMENTS = "definition"
 """Folder of a definition that includes others, with all of its files as they lie to one another."""
 
 
-def keep(folder: Path, sweep: Sweep) -> list[Path]:
+def save_definition(folder: Path, sweep: Sweep) -> list[Path]:
     """Write the definition of a sweep into its directory; the files written."""
     contents = {folder / WRITTEN: sweep.text, folder / RESOLVED: sweep.resolved}
     shutil.rmtree(folder / FRAGMENTS, ignore_errors=True)
@@ -37,7 +37,7 @@ def keep(folder: Path, sweep: Sweep) -> list[Path]:
     return list(contents)
 
 
-def kept(folder: Path) -> dict[str, Any]:
+def saved_definition(folder: Path) -> dict[str, Any]:
     """The definition as it was run, fragments included; empty if it is lost."""
     path = _path(folder)
     source = read_source(path, Issues()) if path.is_file() else None
@@ -45,7 +45,7 @@ def kept(folder: Path) -> dict[str, Any]:
     return plain
 
 
-def kept_hash(folder: Path) -> str:
+def saved_definition_hash(folder: Path) -> str:
     """Changes with every word of the definition and of its fragments, but not with comments; empty if it is lost."""
     path = _path(folder)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
@@ -56,7 +56,7 @@ def _path(folder: Path) -> Path:
     return folder / RESOLVED if (folder / RESOLVED).is_file() else folder / WRITTEN
 
 
-def merged(sweep: Path) -> dict[str, Any]:
+def merged_definition(sweep: Path) -> dict[str, Any]:
     """A sweep's YAML file with its fragments, as plain values; InputError if it cannot be read."""
     issues = Issues()
     source = read_source(sweep, issues)

@@ -16,11 +16,9 @@ Layout of a sweep's directory::
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import os
-import socket
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -29,7 +27,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from envs.problem.errors import InputError
-from orchestration.specs.layout import BESIDE, LEDGER, LOCK, STORE
+from orchestration.folder.lock import FolderLock
+from orchestration.specs.layout import BESIDE, LEDGER, STORE
 from orchestration.specs.results import TrialResult
 from orchestration.specs.trial import Trial
 
@@ -47,6 +46,36 @@ class Entry:
     def settled(self) -> bool:
         """Whether running the sweep again leaves it alone: all but failures of infrastructure."""
         return not self.infrastructure
+
+
+@dataclass(frozen=True)
+class TrialEnd:
+    """How a trial ended or paused, as a worker tells the driver: the ledger's line of it, and what the driver itself looks at."""
+
+    trial: str
+    """Content hash."""
+    status: str
+    """One of `orchestration.specs.results.STATUSES`."""
+    infrastructure: bool
+    """Whether it failed for reasons that are not its own."""
+    line: str
+    """See `line`."""
+    best: tuple[tuple[str, str, float], ...]
+    """(problem, objective name, best objective) of each problem with a valid placement."""
+    evaluations: int
+    seconds: float
+    """Wall time of the trial."""
+    error: str
+    """Last line of a failed trial's traceback."""
+
+    @staticmethod
+    def of(trial: Trial, result: TrialResult) -> TrialEnd:
+        """From the whole record."""
+        best = tuple((p.name, p.objective_name, p.objective) for p in result.problems if p.objective is not None)
+        error = (result.traceback or "").strip().splitlines()[-1:] or [""]
+        return TrialEnd(
+            result.trial, result.status, result.infrastructure, line(trial, result), best, result.evaluations, result.wall_seconds, error[0]
+        )  # fmt: skip
 
 
 def line(trial: Trial, result: TrialResult) -> str:
@@ -126,16 +155,7 @@ class Ledger:
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (folder / LOCK).open("a+")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise InputError(f"another run is writing to {folder}; wait for it, stop it, or give another --output") from None
-        self._lock.truncate(0)
-        self._lock.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
-        self._lock.flush()
+        self._lock = FolderLock(folder)
         if fresh:
             self._set_aside()
         path = folder / LEDGER
@@ -166,11 +186,11 @@ class Ledger:
             self._file.truncate(whole)
         self._file.seek(0, os.SEEK_END)
 
-    def append(self, ended: Iterable[tuple[str, str, bool, str]]) -> None:
-        """Record trials that ended, as (hash, status, infrastructure, line); on disk when this returns."""
-        for key, status, infrastructure, text in ended:
-            self.entries[key] = Entry(status, infrastructure, self._file.tell())
-            self._file.write(text.encode() + b"\n")
+    def append(self, ended: Iterable[TrialEnd]) -> None:
+        """Record trials that ended; on disk when this returns."""
+        for end in ended:
+            self.entries[end.trial] = Entry(end.status, end.infrastructure, self._file.tell())
+            self._file.write(end.line.encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -183,7 +203,7 @@ class Ledger:
     def close(self) -> None:
         """Let another driver write."""
         self._file.close()
-        self._lock.close()
+        self._lock.release()
 
     def __enter__(self) -> Ledger:
         return self

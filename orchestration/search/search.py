@@ -23,7 +23,7 @@ from orchestration.definition.searches import SearchSpec
 from orchestration.search.studies import circumstances, decoded, encoded, make_pruner, make_sampler, quiet
 from orchestration.specs.canonical import canonical
 from orchestration.specs.results import ProblemResult, TrialResult
-from orchestration.specs.trial import Job, Trial
+from orchestration.specs.trial import Trial, TrialTask
 
 BATCH = 8
 """Configurations asked for together; samplers learn, and pruners compare, between batches and at rungs."""
@@ -90,21 +90,21 @@ class Search:
         """Trials it has, once it is over; before that the most it may come to."""
         return len(self.trials) if self.over else self.spec.settings.configurations * len(self.spec.templates)
 
-    def advance(self) -> list[Job]:
+    def advance(self) -> list[TrialTask]:
         """What can be run now and was not handed out before; decides all that can be decided."""
         with quiet():
             return self._advance()
 
-    def _advance(self) -> list[Job]:
+    def _advance(self) -> list[TrialTask]:
         while not self.over:
             if not self._batch and self.decided >= self.spec.settings.configurations:
                 self._finish()
                 break
             if not self._batch:
                 self._ask()
-            jobs = self._missing()
-            if jobs or self._out:
-                return jobs
+            tasks = self._missing()
+            if tasks or self._out:
+                return tasks
             self._close_rung()
         return []
 
@@ -210,15 +210,15 @@ class Search:
             return None
         return math.ceil(trial.budget.evaluations * self._rung / self.rungs)
 
-    def _missing(self) -> list[Job]:
-        jobs, kept = [], self.study.get_trials(deepcopy=False)
+    def _missing(self) -> list[TrialTask]:
+        tasks, kept = [], self.study.get_trials(deepcopy=False)
         for c in self._running():
             for trial in () if self._passed(kept[c.number]) else c.trials:
                 key, until = trial.content_hash, self._until(trial)
                 if key not in self._out and not self._enough(self._known(key), until):
                     self._out.add(key)
-                    jobs.append(Job(trial, until))
-        return jobs
+                    tasks.append(TrialTask(trial, until))
+        return tasks
 
     def _passed(self, kept: optuna.trial.FrozenTrial) -> bool:
         """Whether a configuration is known to have been followed beyond the present rung, by a driver that was killed."""

@@ -18,8 +18,8 @@ from optuna.storages.journal import JournalFileBackend
 from envs.problem.errors import InputError
 from orchestration.definition.searches import Component, Parameter, SearchSpec
 from orchestration.specs.canonical import canonical
+from orchestration.specs.files import write_atomic
 from orchestration.specs.layout import JOURNAL, STUDIES_ID
-from orchestration.specs.state_files import write_atomic
 
 
 class Studies:
@@ -62,7 +62,7 @@ class Studies:
         return path.read_text()
 
     def reach(self, spec: SearchSpec) -> None:
-        """Open the storage of a search that begins later; InputError if that is in vain."""
+        """Open the storage of a search that begins later; InputError if it cannot be opened."""
         with self._refusals(spec):
             self._storage(spec.settings.storage)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestration.specs.state_files import safe_name
+from orchestration.specs.files import safe_name
+
+HOME = Path(".placewright")
+"""Where sweeps leave their folders, if nothing else is said."""
 
 LEDGER = "ledger.jsonl"
 LOCK = "ledger.lock"

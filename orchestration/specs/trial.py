@@ -217,8 +217,8 @@ class Trial:
         return cls(**{**data, **inner})
 
 
-class Job(NamedTuple):
-    """A trial to be run to its end, or to its first pause at or after so many evaluations."""
+class TrialTask(NamedTuple):
+    """What a worker is handed: a trial, to be run to its end or to its first pause at or after ``until`` evaluations."""
 
     trial: Trial
     until: int | None = None

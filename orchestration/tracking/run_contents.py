@@ -10,7 +10,7 @@ from orchestration.specs.trial import Trial
 
 T = TypeVar("T")
 
-CURVE_POINTS = 60
+TRACKED_POINTS = 60
 """Points of a search curve that are sent; the ledger keeps more."""
 
 
@@ -76,8 +76,8 @@ def result_metrics(result: TrialResult) -> list[tuple[str, float, int, int]]:
 
 
 def thinned(curve: Sequence[T]) -> Sequence[T]:
-    """At most `CURVE_POINTS` points, the first and the last among them."""
-    if len(curve) <= CURVE_POINTS:
+    """At most `TRACKED_POINTS` points, the first and the last among them."""
+    if len(curve) <= TRACKED_POINTS:
         return curve
-    step = (len(curve) - 1) / (CURVE_POINTS - 1)
-    return [curve[round(i * step)] for i in range(CURVE_POINTS)]
+    step = (len(curve) - 1) / (TRACKED_POINTS - 1)
+    return [curve[round(i * step)] for i in range(TRACKED_POINTS)]

@@ -9,6 +9,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from envs.problem.errors import InputError, nearest
 
 SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
@@ -64,8 +66,6 @@ def _check_sqlite(uri: str) -> None:
 
 def alone_at(uri: str) -> contextlib.AbstractContextManager[Any]:
     """Held while a store is opened: of two sweeps that begin at once, one must not find the tables that the other is making."""
-    from filelock import FileLock
-
     path = uri.removeprefix("sqlite:///")
     return contextlib.nullcontext() if path == uri else FileLock(f"{path}.lock")
 

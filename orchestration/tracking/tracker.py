@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import queue
 import threading
 import time
@@ -29,7 +30,7 @@ from orchestration.tracking.store_checks import alone_at, fast_sqlite
 
 BATCH_METRICS, BATCH_PARAMS = 1000, 100
 """MLflow's own limits for one call."""
-POLL_SECONDS = 0.1
+LEDGER_CHECK_SECONDS = 0.1
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 """Pauses while a server is down; the last one repeats."""
 
@@ -79,7 +80,6 @@ class Tracker:
         if self._thread is not None and self._thread.is_alive():
             return self._parent
         quiet_environment()
-        import logging
 
         import mlflow
         from sqlalchemy.exc import SQLAlchemyError
@@ -244,7 +244,7 @@ class Tracker:
                         self._persist(raw)
                         worked = True
             if not worked:
-                self._stop.wait(POLL_SECONDS)
+                self._stop.wait(LEDGER_CHECK_SECONDS)
 
     def _persist(self, raw: bytes) -> None:
         """Send one line, however long the store is away."""

@@ -6,17 +6,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from envs.problem.measurement import Evaluator
-from orchestration.folder.ledger import line
+from orchestration.folder.ledger import TrialEnd
 from orchestration.rewards.evaluators import SIMULATORS, InfrastructureError, build_evaluator, in_worker
+from orchestration.specs.files import write_atomic
 from orchestration.specs.layout import POLICY, trial_folder
-from orchestration.specs.results import TrialResult
-from orchestration.specs.state_files import load_state, write_atomic
-from orchestration.specs.trial import Job, Trial
+from orchestration.specs.state_files import load_state
+from orchestration.specs.trial import Trial, TrialTask
 from orchestration.trials.output_capture import capturing
 from orchestration.trials.progress import Progress
 from orchestration.trials.run_trial import failed, run_trial
@@ -25,32 +25,6 @@ LIVE_SECONDS = 5.0
 """A running trial reports this often; shorter trials only at their end."""
 
 Report = Callable[[Trial, dict[str, Any]], object]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What the driver needs to know of a trial that ended; the rest is in the ledger's line."""
-
-    trial: str
-    status: str
-    infrastructure: bool
-    line: str
-    best: tuple[tuple[str, str, float], ...]
-    """(problem, objective name, best objective) of each problem with a valid placement."""
-    evaluations: int
-    seconds: float = 0.0
-    """Wall time of the trial."""
-    error: str = ""
-    """Last line of a failed trial's traceback."""
-
-    @staticmethod
-    def of(trial: Trial, result: TrialResult) -> Ended:
-        """From the record."""
-        best = tuple((p.name, p.objective_name, p.objective) for p in result.problems if p.objective is not None)
-        error = (result.traceback or "").strip().splitlines()[-1:] or [""]
-        return Ended(
-            result.trial, result.status, result.infrastructure, line(trial, result), best, result.evaluations, result.wall_seconds, error[0]
-        )  # fmt: skip
 
 
 class LiveRecorder:
@@ -73,8 +47,8 @@ class LiveRecorder:
 
 
 def execute(
-    job: Job, folder: str, sweep: str, report: Report, service: Any = None, fetch: Callable[[], bytes | None] = lambda: None
-) -> Ended:
+    task: TrialTask, folder: str, sweep: str, report: Report, service: Any = None, fetch: Callable[[], bytes | None] = lambda: None
+) -> TrialEnd:
     """Run a trial to its end or pause, whatever happens; failures become records.
 
     Args:
@@ -82,8 +56,8 @@ def execute(
         service: handle of the reward service; None measures in this process.
         fetch: the parent's policy file from elsewhere, asked for if this machine does not have it.
     """
-    trial, started = job.trial, time.time()
-    with capturing() as captured:
+    trial, started = task.trial, time.time()
+    with capturing() as output:
         try:
             root = Path(folder)
             policy = None
@@ -94,11 +68,11 @@ def execute(
                 policy = load_state(path) if path.exists() else None
             result = run_trial(
                 trial, _evaluator(trial, service, root), LiveRecorder(trial, report),
-                checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, until=job.until, sweep=sweep,
+                checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, until=task.until, sweep=sweep,
             )  # fmt: skip
         except (Exception, SystemExit) as error:
-            result = replace(failed(trial, error, sweep, started), log=captured.text or None)
-    return Ended.of(trial, result)
+            result = replace(failed(trial, error, sweep, started), log=output.text or None)
+    return TrialEnd.of(trial, result)
 
 
 def policy_path(folder: Path, trial_hash: str) -> Path:
@@ -118,6 +92,6 @@ def _evaluator(trial: Trial, service: Any, folder: Path) -> Evaluator:
     return ServiceClient(service, trial.evaluator, trial.content_hash, priority=trial.priority)
 
 
-def lost(trial: Trial, reason: str, sweep: str) -> Ended:
+def lost(trial: Trial, reason: str, sweep: str) -> TrialEnd:
     """The record of a trial whose worker or node died."""
-    return Ended.of(trial, failed(trial, InfrastructureError(reason), sweep, time.time()))
+    return TrialEnd.of(trial, failed(trial, InfrastructureError(reason), sweep, time.time()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from orchestration.folder.definition_copy import kept, merged
+from orchestration.folder.definition_copy import merged_definition, saved_definition
 
 
 def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
@@ -15,6 +15,6 @@ def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
     """
     from orchestration.report.paper.contrasts import with_defaults
 
-    definition = kept(folder) if sweep.suffix not in (".yaml", ".yml") else merged(sweep)
+    definition = saved_definition(folder) if sweep.suffix not in (".yaml", ".yml") else merged_definition(sweep)
     section = definition.get("report")
     return {**(section if isinstance(section, dict) else {}), "tables": with_defaults(definition)}

@@ -14,7 +14,7 @@ from orchestration.cli.main import main
 from orchestration.commands import status
 from orchestration.commands.replay import find_run, replay
 from orchestration.commands.status import cancel, is_active, read_statistics, sweep_status, write_statistics
-from orchestration.folder.ledger import Ledger, entries, line
+from orchestration.folder.ledger import Ledger, TrialEnd, entries
 from orchestration.trials.run_trial import run_trial
 from orchestration.trials.worker import execute
 from tests.orchestration.sweeps_for_tests import small_sweep, trial
@@ -41,16 +41,16 @@ def ran(tmp_path):
     folder = tmp_path / "out" / "small"
     with Ledger(folder) as ledger:
         ended = execute(_job(good), str(folder), "small", lambda *_: None)
-        ledger.append([(ended.trial, ended.status, False, ended.line)])
+        ledger.append([ended])
         failed = dataclasses.replace(run_trial(bad, _simulator()), status="failed", traceback="Traceback\nZeroDivisionError: own fault\n")
-        ledger.append([(failed.trial, "failed", False, line(bad, failed))])
+        ledger.append([TrialEnd.of(bad, failed)])
     return sweep, tmp_path / "out", good
 
 
 def _job(trial):
-    from orchestration.specs.trial import Job
+    from orchestration.specs.trial import TrialTask
 
-    return Job(trial)
+    return TrialTask(trial)
 
 
 def _simulator(noise=0.0):
@@ -127,15 +127,19 @@ def test_hosts_are_shown_as_they_were_last_seen(tmp_path, capsys):
 
 
 def test_what_failed_is_run_again_only_on_demand(ran):
-    from orchestration.driver.agenda import Work
+    from orchestration.driver.agenda import Agenda
 
     sweep, output, good = ran
     sweep = dataclasses.replace(sweep, stages=sweep.stages[:1])
     for retry, waiting in ((False, 3), (True, 4)):
         with Ledger(output / "small") as ledger:
-            work = Work(sweep, ledger, retry_failed=retry)
+            work = Agenda(sweep, ledger, retry_failed=retry)
             assert (work.skipped, len(work.open_trials)) == (5 - waiting, waiting)
     assert {t.content_hash for t, r in entries(output / "small") if r.ok} == {good.content_hash}
+
+
+def over(t, evaluations, seconds):
+    return TrialEnd(t.content_hash, "finished", False, "", (), evaluations, seconds, "")
 
 
 def test_time_left_knows_that_trials_differ_in_length(monkeypatch):
@@ -152,10 +156,10 @@ def test_time_left_knows_that_trials_differ_in_length(monkeypatch):
     assert display.left() is None
     for t in short:
         now[0] += 1.0
-        display.ended(t, "finished", (), 100, 2.0)  # two run at a time
+        display.ended(t, over(t, 100, 2.0))  # two run at a time
     assert display.left() == pytest.approx(10 * 100 * 10 / 10 * 1.0, rel=0.02), "10 trials of 100 times the length, at one a second"
     now[0] += 50.0
-    display.ended(long[0], "finished", (), 10_000, 100.0)
+    display.ended(long[0], over(long[0], 10_000, 100.0))
     assert display.left() == pytest.approx(9 * 50.0, rel=0.02), "its own pace, once it is known"
 
 
@@ -172,11 +176,11 @@ def test_training_without_measurements_says_nothing_about_the_pace_of_searches(m
     display = Display(4, 0, [*lessons, *searches], Console(quiet=True))
     for one in lessons:
         now[0] += 15.0
-        display.ended(one, "finished", (), 0, 15.0)
+        display.ended(one, over(one, 0, 15.0))
     assert display.left() is None, "not 15 seconds an evaluation"
     now[0] += 60.0
-    display.ended(searches[0], "finished", (), 8000, 60.0)
+    display.ended(searches[0], over(searches[0], 8000, 60.0))
     assert display.left() == pytest.approx(60.0)
     now[0] += 60.0
-    display.ended(searches[1], "finished", (), 8000, 60.0)
+    display.ended(searches[1], over(searches[1], 8000, 60.0))
     assert display.left() is None

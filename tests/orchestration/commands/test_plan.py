@@ -10,7 +10,7 @@ import pytest
 from envs.problem.errors import InputError
 from orchestration.commands.plan import Rates, duration, make_plan, render
 from orchestration.definition.sweep import load_sweep
-from orchestration.folder.ledger import Ledger, line
+from orchestration.folder.ledger import Ledger, TrialEnd
 from orchestration.specs.results import TrialResult
 from orchestration.specs.trial import EvaluatorSpec, FrozenDict
 
@@ -74,7 +74,7 @@ def test_rates_from_earlier_runs(path: Path, tmp_path: Path) -> None:
         for trial, seconds in zip(trials, (1.0, 3.0), strict=True):
             used = 10 if seconds > 1 else 3  # one ended early
             result = TrialResult(trial.content_hash, "finished", evaluations=used, learner_seconds=seconds, evaluation_seconds=0.1)
-            ledger.append([(trial.content_hash, "finished", False, line(trial, result))])
+            ledger.append([TrialEnd.of(trial, result)])
     rates = Rates.from_runs(tmp_path / "runs")
     assert rates.learner["toy-learner"] == pytest.approx(0.2), "4 s over 20 evaluations"
     assert rates.evaluator["simulator"] == pytest.approx(0.01)
@@ -92,7 +92,7 @@ def test_hosts_of_one_kind_have_rates_of_their_own(path: Path, tmp_path: Path) -
         for trial, seconds in zip(trials, (5.0, 1.0), strict=True):
             spent = seconds * (trial.budget.evaluations or 0)
             result = TrialResult(trial.content_hash, "finished", evaluations=10, evaluation_seconds=spent)
-            ledger.append([(trial.content_hash, "finished", False, line(trial, result))])
+            ledger.append([TrialEnd.of(trial, result)])
     rates = Rates.from_runs(tmp_path / "runs")
     assert rates.evaluator["dataflow:slow"] == pytest.approx(5.0) and rates.evaluator["dataflow:fast"] == pytest.approx(1.0)
 

@@ -45,7 +45,7 @@ def test_every_distinct_best_placement_is_measured_in_each_round(folder):
     (contest,) = remeasure.contests(load_sweep_record(folder))
     assert [c.names for c in contest.candidates] == [["heft (again)", "heft (noisy)"], ["random (noisy)"]], "exact times do not vary"
     calls = []
-    remeasure.measure([contest], 5, seed=3, done=lambda: calls.append([len(c.values) for c in contest.candidates]))
+    remeasure.measure_in_turn([contest], 5, seed=3, done=lambda: calls.append([len(c.values) for c in contest.candidates]))
     assert calls[:4] == [[1, 0], [1, 1], [1, 2], [2, 2]], "the second round begins with the second candidate"
     for c in contest.candidates:
         expected = build_evaluator(c.evaluator).evaluate(contest.problem, np.repeat(c.placement[None, :], 5, axis=0), 3)
@@ -105,7 +105,7 @@ evaluator: {{kind: dataflow, devices: ["{core}", "{core}"], emulate_links: false
 """
     done = run_sweep(small_sweep(tmp_path, text), local=True, output=tmp_path / "out", console=Console(file=io.StringIO()))
     (contest,) = remeasure.contests(load_sweep_record(done.folder))
-    remeasure.measure([contest], 4)
+    remeasure.measure_in_turn([contest], 4)
     assert all(len(set(c.values)) > 1 and min(c.values) > 0 for c in contest.candidates)
     with pytest.raises(InputError, match="at least 2"):
-        remeasure.measure([contest], 1)
+        remeasure.measure_in_turn([contest], 1)

@@ -8,22 +8,22 @@ import pytest
 
 from orchestration.definition.expansion import Expansion
 from orchestration.driver import agenda as work_module
-from orchestration.driver.agenda import Ready, Work
+from orchestration.driver.agenda import Agenda, ReadyQueue
 from orchestration.folder.ledger import Ledger
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.layout import CHECKPOINT, trial_folder
-from orchestration.specs.trial import Job, Trial
+from orchestration.specs.trial import Trial, TrialTask
 from orchestration.trials.worker import lost
 from tests.orchestration.sweeps_for_tests import trial
 
 RARE = FrozenDict({"num_cpus": 1, "num_gpus": 0, "custom": {"rare": 1}})
 
 
-def jobs(count: int, first: int = 0, **changes) -> list[Job]:
-    return [Job(trial("heft", 5, seed=s, **changes)) for s in range(first, first + count)]
+def jobs(count: int, first: int = 0, **changes) -> list[TrialTask]:
+    return [TrialTask(trial("heft", 5, seed=s, **changes)) for s in range(first, first + count)]
 
 
-def drained(ready: Ready, room=lambda _: 1) -> list[Job]:
+def drained(ready: ReadyQueue, room=lambda _: 1) -> list[TrialTask]:
     found = []
     while (job := ready.pop(room)) is not None:
         found.append(job)
@@ -32,11 +32,11 @@ def drained(ready: Ready, room=lambda _: 1) -> list[Job]:
 
 @pytest.fixture
 def work(tmp_path):
-    """Work over given trials."""
+    """Agenda over given trials."""
     with Ledger(tmp_path / "sweep") as ledger:
 
-        def make(trials) -> Work:
-            return Work(SimpleNamespace(expansion=lambda _winners=None: Expansion(tuple(trials), (), (), ())), ledger)
+        def make(trials) -> Agenda:
+            return Agenda(SimpleNamespace(expansion=lambda _winners=None: Expansion(tuple(trials), (), (), ())), ledger)
 
         yield make
 
@@ -60,10 +60,10 @@ def test_what_waits_for_scarce_resources_holds_up_nothing_else(work):
 
 
 def test_jobs_that_all_have_room_keep_their_order():
-    ready, mixed = Ready(), [j for pair in zip(jobs(3, resources=RARE), jobs(3), strict=True) for j in pair]
+    ready, mixed = ReadyQueue(), [j for pair in zip(jobs(3, resources=RARE), jobs(3), strict=True) for j in pair]
     for job in mixed:
         ready.push(job)
-    again = Job(trial("random", 7))
+    again = TrialTask(trial("random", 7))
     ready.push(again, front=True)
     assert drained(ready) == [again, *mixed] and not ready
 
@@ -92,7 +92,7 @@ def test_the_reward_service_learns_the_priority(monkeypatch):
 
 
 def test_attempts_count_from_the_last_checkpoint(work, tmp_path, monkeypatch):
-    monkeypatch.setattr(work_module, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(work_module, "FIRST_RETRY_SECONDS", 0.0)
     (job,) = jobs(1)
     made = work([job.trial])
     checkpoint = trial_folder(tmp_path / "sweep", job.trial.content_hash) / CHECKPOINT

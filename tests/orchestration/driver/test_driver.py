@@ -130,7 +130,7 @@ def test_failures_of_infrastructure_are_tried_again(tmp_path, monkeypatch, no_pl
     from orchestration.driver import agenda as work
     from orchestration.trials import worker
 
-    monkeypatch.setattr(work, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(work, "FIRST_RETRY_SECONDS", 0.0)
     tries = {}
 
     def flaky(trial, *args, **kwargs):

@@ -8,7 +8,7 @@ import pytest
 
 from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
-from orchestration.folder.ledger import Ledger, entries, line
+from orchestration.folder.ledger import Ledger, TrialEnd, entries
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.layout import LEDGER, POLICY, STORE, trial_folder
 from orchestration.trials.run_trial import failed, run_trial
@@ -16,7 +16,7 @@ from tests.orchestration.sweeps_for_tests import trial
 
 
 def ended(t, result):
-    return result.trial, result.status, result.infrastructure, line(t, result)
+    return TrialEnd.of(t, result)
 
 
 @pytest.fixture(scope="module")

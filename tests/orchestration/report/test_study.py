@@ -15,7 +15,7 @@ from orchestration.definition.issues import Issues
 from orchestration.definition.source import read_source, write_yaml
 from orchestration.definition.sweep import load_sweep
 from orchestration.driver.run_sweep import run_sweep
-from orchestration.folder.definition_copy import keep
+from orchestration.folder.definition_copy import save_definition
 from orchestration.report.finish import STUDY, finish_sweep
 from orchestration.report.paper import contrasts
 from orchestration.report.paper.section import report_section
@@ -221,10 +221,10 @@ def test_what_a_definition_includes_is_kept_and_read(tmp_path, monkeypatch, caps
 
     assert remembered(folder) is not None
     (here / "parts" / "full.yaml").write_text(FRAGMENT.replace("few", "not many"))
-    keep(folder, load_sweep(here / "small.yaml"))
+    save_definition(folder, load_sweep(here / "small.yaml"))
     assert remembered(folder) is not None, "a comment changes nothing"
     (here / "parts" / "full.yaml").write_text(FRAGMENT.replace("budget: 5", "budget: 6"))
-    keep(folder, load_sweep(here / "small.yaml"))
+    save_definition(folder, load_sweep(here / "small.yaml"))
     assert remembered(folder) is None, "the fragment has been changed since"
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from envs.problem.errors import InputError
-from orchestration.driver.agenda import Work
+from orchestration.driver.agenda import Agenda
 from orchestration.driver.run_sweep import run_sweep
 from orchestration.folder.ledger import Ledger, entries, results
 from orchestration.report import finish
@@ -59,7 +59,7 @@ def drive(folder, text=SWEEP, at_once=1, die=lambda: None, **options):
     """Run a sweep's work as the driver does, without Ray and MLflow; trials come back in a scrambled order if ``at_once`` > 1."""
     draw, waiting = random.Random(at_once), []
     with Ledger(folder) as ledger:
-        work = Work(small_sweep(folder, text), ledger, Studies(folder, "small").open, **options)
+        work = Agenda(small_sweep(folder, text), ledger, Studies(folder, "small").open, **options)
         while not work.complete or waiting:
             while len(waiting) < at_once and (job := work.next()) is not None:
                 waiting.append(job)

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from envs.problem.errors import InputError
-from orchestration.specs.state_files import load_state, safe_name, save_state
+from orchestration.specs.files import safe_name
+from orchestration.specs.state_files import load_state, save_state
 
 
 def same(a, b):

@@ -9,7 +9,7 @@ import pytest
 
 from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
-from orchestration.folder.ledger import Ledger, line
+from orchestration.folder.ledger import Ledger, TrialEnd
 from orchestration.tracking import run_contents
 from orchestration.tracking import tracker as tracking
 from orchestration.tracking.run_contents import result_metrics, thinned
@@ -38,7 +38,7 @@ def spec(store, folder):
 
 
 def record(ledger, t, result):
-    ledger.append([(result.trial, result.status, result.infrastructure, line(t, result))])
+    ledger.append([TrialEnd.of(t, result)])
 
 
 def runs(store, sweep):
@@ -205,7 +205,7 @@ def test_a_database_that_is_none_is_one_clear_line(tmp_path):
 
 def test_a_curve_keeps_its_ends(some):
     assert thinned(list(range(1000)))[0] == 0 and thinned(list(range(1000)))[-1] == 999
-    assert len(thinned(list(range(1000)))) == run_contents.CURVE_POINTS
+    assert len(thinned(list(range(1000)))) == run_contents.TRACKED_POINTS
     names = [(name, step) for name, _, _, step in result_metrics(some[0][1])]
     assert len(names) == len(set(names))
 

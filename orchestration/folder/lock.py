@@ -1,0 +1,71 @@
+"""The lock of a sweep's folder: one driver at a time may write there. What it writes does not belong here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from envs.problem.errors import InputError
+from orchestration.specs.layout import LOCK
+
+
+class FolderLock:
+    """Held from its making to `release`, or until the process ends; the file names the process that holds it.
+
+    Raises:
+        InputError: if another driver holds it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(folder / LOCK, blocking=False)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise InputError(f"another run is writing to {folder}; wait for it, stop it, or give another --output") from None
+        (folder / LOCK).write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}), encoding="utf-8")
+
+    def release(self) -> None:
+        """Let another driver write."""
+        self._lock.release()
+
+
+def holder(folder: Path) -> dict[str, Any]:
+    """``pid`` and ``host`` of the driver that last held the folder's lock; empty if that is not known."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def is_active(folder: Path) -> bool:
+    """Whether a driver holds the folder's lock."""
+    if not (folder / LOCK).exists():
+        return False
+    lock = FileLock(folder / LOCK, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    except PermissionError:  # somebody else's folder, which may be read only
+        return _runs_here(holder(folder))
+    lock.release()
+    return False
+
+
+def _runs_here(process: dict[str, Any]) -> bool:
+    if process.get("host") != socket.gethostname() or not isinstance(process.get("pid"), int):
+        return False
+    try:
+        os.kill(process["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,34 @@
+"""Names and writing of files: what everybody who leaves a file uses. What is written belongs to those who write it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from envs.problem.errors import InputError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def safe_name(name: str) -> str:
+    """``name`` if it can be a file name anywhere and stays in its folder; InputError otherwise."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name:
+        raise InputError(f"{name!r} cannot be a file name; use letters, digits, '.', '_' and '-', starting with a letter or digit")
+    return name
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write ``data`` so that ``path`` always holds either the old or the new content, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
