@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Byte code is kept whatever the shell says: without it each of the many processes compiles some 2,000 files again, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow lint bench ui clean
+.PHONY: demo test test-slow lint bench lock ui clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## Place real models by every method and show who wins
@@ -26,6 +26,9 @@ lint: $(READY)  ## Style and types
 
 bench: $(READY)  ## Measure speed; prints the figures and writes them to RESULTS.md
 	$(BIN)/python -m tests.bench
+
+lock: $(READY)  ## Write the image's lock files anew, after a change of constraints.txt
+	$(BIN)/python infra/locks/make.py
 
 ui: $(READY)  ## Open the MLflow UI on what ran here
 	$(BIN)/placewright ui
