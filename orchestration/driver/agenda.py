@@ -15,9 +15,10 @@ from envs.problem.errors import InputError
 from envs.simulators.bounds import lower_bound
 from orchestration.folder.ledger import Ledger, TrialEnd, parse
 from orchestration.specs.canonical import FrozenDict
-from orchestration.specs.layout import CHECKPOINT, trial_folder
+from orchestration.specs.layout import CHECKPOINT, POLICY, trial_folder
 from orchestration.specs.results import TrialResult
 from orchestration.specs.sources import build_problem
+from orchestration.specs.state_files import damaged
 from orchestration.specs.trial import Trial, TrialTask
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class Agenda:
         self._stand_ins = 0
         self._stand_in_trials: list[Trial] = []
         """What a search's winner will configure, as far as that is known."""
+        self._remade: set[str] = set()
+        """Trials that are recorded but run again, because what they learned is lost."""
         self._seen: set[str] = set()
         """Trials of searches that were counted."""
         self._bounds: dict[str, float] = {}
@@ -159,12 +162,14 @@ class Agenda:
     def returned(self, back: Iterable[tuple[TrialTask, TrialEnd]]) -> None:
         """Take in what came back: record what ended, try again what was no fault of its own, let follow what can follow."""
         ended = [(task, e) for task, e in back if not (e.infrastructure and self._again(task))]
-        if final := [e for _, e in ended if e.status != "paused"]:
+        # What was run again for its policy alone has its record, unless it ended in another way now.
+        if final := [e for _, e in ended if e.status != "paused" and not (e.trial in self._remade and e.status == "finished")]:
             self._ledger.append(final)
         for task, e in ended:
             key = task.trial.content_hash
             self._attempts.pop(key, None)
             self._retry.discard(key)
+            self._remade.discard(key)
             self._read.pop(key, None)
             if e.status == "paused":
                 self._paused[key] = parse(e.line)[1]
@@ -226,7 +231,10 @@ class Agenda:
         self.trials[key] = trial
         entry = self._ledger.entries.get(key)
         parent = None if trial.parent is None else self._state.get(trial.parent, "unknown")
-        if entry is not None and entry.settled and key not in self._retry:
+        settled = entry is not None and entry.settled and key not in self._retry
+        if settled and self._policy_lost(key):
+            self._remade.add(key)
+        if entry is not None and settled and key not in self._remade:
             self.skipped += 1
             self.failed += entry.status == "failed"
             self._state[key] = "failed" if entry.status == "failed" else "done"
@@ -241,6 +249,11 @@ class Agenda:
                 self._behind.setdefault(str(trial.parent), []).append(trial)
             else:
                 self._ready.push(TrialTask(trial))
+
+    def _policy_lost(self, key: str) -> bool:
+        """Whether what a trial learned was found damaged; from its last checkpoint it is soon made again."""
+        path = trial_folder(self._ledger.folder, key) / POLICY
+        return not path.exists() and damaged(path).exists()
 
     def _ended(self, trial: Trial, failed: bool) -> None:
         """A plain trial is over; those behind it may run, or cannot."""

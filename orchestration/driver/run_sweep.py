@@ -169,6 +169,8 @@ def _run_all(agenda: Agenda, backend: Backend, display: Display, sweep: str) -> 
                 if end.status == "failed" and said < MOST_SAID:
                     said += 1
                     display.say(f"failed: {trial.label} on {trial.problem_label}, seed {trial.seed}: {end.error}")
+                for note in end.notes:
+                    display.say(f"{trial.label} on {trial.problem_label}, seed {trial.seed}: {note}")
             agenda.ended.clear()
         agenda.end()
         display.total = agenda.total

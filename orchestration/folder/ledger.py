@@ -67,6 +67,8 @@ class TrialEnd:
     """Wall time of the trial."""
     error: str
     """Last line of a failed trial's traceback."""
+    notes: tuple[str, ...] = ()
+    """`TrialResult.notes`."""
 
     @staticmethod
     def of(trial: Trial, result: TrialResult) -> TrialEnd:
@@ -74,7 +76,8 @@ class TrialEnd:
         best = tuple((p.name, p.objective_name, p.objective) for p in result.problems if p.objective is not None)
         error = (result.traceback or "").strip().splitlines()[-1:] or [""]
         return TrialEnd(
-            result.trial, result.status, result.infrastructure, line(trial, result), best, result.evaluations, result.wall_seconds, error[0]
+            result.trial, result.status, result.infrastructure, line(trial, result), best, result.evaluations, result.wall_seconds,
+            error[0], result.notes,
         )  # fmt: skip
 
 

@@ -18,14 +18,19 @@ def safe_name(name: str) -> str:
     return name
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write ``data`` so that ``path`` always holds either the old or the new content, also after a power cut."""
+def write_atomic(path: Path, data: bytes, keep: Path | None = None) -> None:
+    """Write ``data`` so that ``path`` always holds either the old or the new content, also after a power cut.
+
+    With ``keep``, a path in the same folder, the old content moves there; a power cut may then leave it there alone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     with part.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    if keep is not None and path.exists():
+        path.replace(keep)
     part.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:

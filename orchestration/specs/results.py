@@ -147,6 +147,8 @@ class TrialResult:
     """Numbers the method itself reports, such as cp-sat's lower_bound or the losses of pretraining."""
     resumed: int = 0
     """How often the trial went on from a checkpoint."""
+    notes: tuple[str, ...] = ()
+    """What went wrong without changing the result, such as a damaged checkpoint."""
     infrastructure: bool = False
     """Whether a failed trial failed for reasons of infrastructure, so that running the sweep again tries it again."""
     traceback: str | None = None
@@ -181,6 +183,7 @@ class TrialResult:
             raise InputError(f"result record has format {data.get('format')!r}; this version reads {FORMAT}")
         values = {key: value for key, value in data.items() if key != "format"}
         values["problems"] = tuple(_problem(p) for p in values["problems"])
+        values["notes"] = tuple(values.get("notes", ()))
         return TrialResult(**values)
 
     def content(self) -> dict[str, Any]:
@@ -196,7 +199,7 @@ class TrialResult:
 
 _CIRCUMSTANCES = (
     "learner_seconds", "evaluation_seconds", "compile_seconds", "queue_seconds", "wall_seconds", "started_at", "resumed",
-    "infrastructure", "traceback", "log", "sweep",
+    "infrastructure", "traceback", "log", "notes", "sweep",
 )  # fmt: skip
 
 

@@ -120,6 +120,8 @@ class Progress:
     resumed: int = 0
     pretrained: bool = False
     report: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What went wrong without changing the result, such as a damaged checkpoint."""
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""

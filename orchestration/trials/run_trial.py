@@ -23,7 +23,7 @@ from orchestration.rewards.retry import measure
 from orchestration.specs.layout import CHECKPOINT, POLICY
 from orchestration.specs.results import CurvePoint, ProblemResult, Trace, TrialResult
 from orchestration.specs.sources import build_problem
-from orchestration.specs.state_files import load_state, save_state
+from orchestration.specs.state_files import load_latest, save_state
 from orchestration.specs.trial import Trial, content_hash
 from orchestration.trials.progress import ProblemProgress, Progress
 
@@ -245,19 +245,20 @@ class _Run:
     def _save(self) -> None:
         if self.folder is not None:
             self.progress.wall_seconds = self._wall()
-            save_state(self.folder / CHECKPOINT, {"runner": self.progress.state(), "method": self.method.state()})
+            save_state(self.folder / CHECKPOINT, {"runner": self.progress.state(), "method": self.method.state()}, keep_previous=True)
         self.saved_at = (self.progress.evaluations, time.perf_counter())
 
     def _resume(self) -> bool:
         """Go on from the checkpoint in the folder, if there is a sound one."""
-        if self.folder is None or not (self.folder / CHECKPOINT).exists():
+        if self.folder is None:
             return False
-        try:
-            state = load_state(self.folder / CHECKPOINT)
-        except InputError:
-            return False  # damaged: from the beginning the result is the same, only later
+        state, notes = load_latest(self.folder / CHECKPOINT)
+        self.progress.notes += notes
+        if state is None:
+            return False  # from the beginning the result is the same, only later
         self.method.restore(state["method"])
         self.progress = Progress.restored(state["runner"])
+        self.progress.notes += notes
         self.progress.resumed += 1
         self.saved_at = (self.progress.evaluations, time.perf_counter())
         return True
@@ -273,6 +274,7 @@ class _Run:
             _labels(self.trial, sweep), status=status, problems=problems, evaluations=p.evaluations, outcomes=outcomes,
             learner_seconds=p.learner_seconds, evaluation_seconds=p.evaluation_seconds, compile_seconds=p.compile_seconds,
             queue_seconds=p.queue_seconds, wall_seconds=p.wall_seconds, started_at=p.started_at, report=finite(p.report), resumed=p.resumed,
+            notes=tuple(p.notes),
         )  # fmt: skip
 
 

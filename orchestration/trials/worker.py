@@ -15,7 +15,7 @@ from orchestration.folder.ledger import TrialEnd
 from orchestration.rewards.evaluators import SIMULATORS, InfrastructureError, build_evaluator, in_worker
 from orchestration.specs.files import write_atomic
 from orchestration.specs.layout import POLICY, trial_folder
-from orchestration.specs.state_files import load_state
+from orchestration.specs.state_files import Damaged, damaged, load_state
 from orchestration.specs.trial import Trial, TrialTask
 from orchestration.trials.output_capture import capturing
 from orchestration.trials.progress import Progress
@@ -62,10 +62,7 @@ def execute(
             root = Path(folder)
             policy = None
             if trial.parent is not None:
-                path = policy_path(root, trial.parent)
-                if not path.exists() and (data := fetch()) is not None:
-                    write_atomic(path, data)
-                policy = load_state(path) if path.exists() else None
+                policy = _load_policy(policy_path(root, trial.parent), fetch)
             result = run_trial(
                 trial, _evaluator(trial, service, root), LiveRecorder(trial, report),
                 checkpoint_dir=trial_folder(root, trial.content_hash), parent_policy=policy, until=task.until, sweep=sweep,
@@ -73,6 +70,24 @@ def execute(
         except (Exception, SystemExit) as error:
             result = replace(failed(trial, error, sweep, started), log=output.text or None)
     return TrialEnd.of(trial, result)
+
+
+def _load_policy(path: Path, fetch: Callable[[], bytes | None]) -> dict[str, Any] | None:
+    """What a parent learned, from this machine's disk or else from elsewhere; None if it left nothing.
+
+    Raises:
+        InfrastructureError: if the file is damaged; it is set aside, and a run of the sweep finds that it must be made again.
+    """
+    if not path.exists() and (data := fetch()) is not None:
+        write_atomic(path, data)
+    try:
+        if path.exists():
+            return load_state(path)
+    except Damaged:
+        path.replace(damaged(path))
+    if damaged(path).exists():
+        raise InfrastructureError(f"policy {path} was found damaged and is set aside; running the sweep again makes it anew")
+    return None
 
 
 def policy_path(folder: Path, trial_hash: str) -> Path:

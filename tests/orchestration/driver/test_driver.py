@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import logging
 import os
@@ -97,6 +98,28 @@ def test_stages_start_from_what_their_parent_learned(tmp_path, toy_methods, no_p
 
     counts = {s: load_state(trial_folder(done.folder, r.trial) / POLICY)["updates"] for s, r in by_stage.items()}
     assert counts["pretrain"] == 2 and counts["finetune"] == 4
+
+
+def test_a_damaged_policy_is_made_again_by_the_next_run(tmp_path, toy_methods, monkeypatch, no_plots):
+    from orchestration.driver import agenda
+    from orchestration.specs.layout import POLICY, trial_folder
+
+    monkeypatch.setattr(agenda, "RETRIES", 0)
+    sweep = small_sweep(tmp_path, STAGES)
+    pretrain = dataclasses.replace(sweep, stages=sweep.stages[:1])
+    first = run_sweep(pretrain, local=True, output=tmp_path / "out", console=quiet())
+    (learned,) = results(first.folder)
+    path = trial_folder(first.folder, learned.trial) / POLICY
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    broken = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
+    assert (broken.skipped, broken.failed) == (1, 2)
+    assert all("policy.safetensors was found damaged" in r.traceback for r in results(first.folder) if r.stage != "pretrain")
+    mended = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
+    assert mended.failed == 0 and path.exists()
+    assert [r.stage for r in results(first.folder)].count("pretrain") == 1
+    whole = run_sweep(sweep, local=True, output=tmp_path / "whole", console=quiet())
+    assert contents(whole.folder) == contents(first.folder)
 
 
 def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(tmp_path, toy_methods, monkeypatch, no_plots):

@@ -1,10 +1,16 @@
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 
 from envs.problem.errors import InputError
+from envs.simulators.fifo.evaluator import Simulator
+from orchestration.specs import state_files
 from orchestration.specs.files import safe_name
-from orchestration.specs.state_files import load_state, save_state
+from orchestration.specs.layout import CHECKPOINT
+from orchestration.specs.state_files import Damaged, damaged, load_latest, load_state, save_state
+from orchestration.trials.run_trial import run_trial
+from tests.orchestration.sweeps_for_tests import trial
 
 
 def same(a, b):
@@ -59,6 +65,46 @@ def test_a_damaged_checkpoint_is_one_clear_error(tmp_path):
         save_state(path, {"a": np.arange(100)})
     with pytest.raises(InputError, match="no checkpoint"):
         load_state(tmp_path / "missing")
+
+
+def test_no_flipped_bit_is_overlooked_or_reaches_the_parser(tmp_path, monkeypatch):
+    """200 of a learner's real checkpoint, wherever they fall: checksum, header, state or weights."""
+    run_trial(trial("gdp", 8, batch=4, checkpoint_every=4), Simulator(), checkpoint_dir=tmp_path)
+    path = tmp_path / CHECKPOINT
+    data, rng = path.read_bytes(), np.random.default_rng(0)
+    assert load_state(path)["runner"]["evaluations"] >= 4
+    header = int.from_bytes(data[:8], "little")
+    places = [*rng.integers(0, 8 * (8 + header), 100), *rng.integers(0, 8 * len(data), 100)]
+    parsed = []
+    monkeypatch.setattr(state_files, "load", lambda data: parsed.append(data) or {})
+    for place in map(int, places):
+        changed = bytearray(data)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with pytest.raises(Damaged, match="damaged"):
+            load_state(path)
+    assert not parsed
+
+
+def test_a_checkpoint_of_before_there_were_checksums_is_read(tmp_path):
+    data = safetensors.numpy.save({"0": np.arange(3)}, {"format": "1", "state": '{"a":{"$array":"0","$kind":"numpy"}}'})
+    (tmp_path / "old").write_bytes(data)
+    assert same(load_state(tmp_path / "old"), {"a": np.arange(3)})
+    (tmp_path / "old").write_bytes(data[:-3])
+    with pytest.raises(Damaged):
+        load_state(tmp_path / "old")
+
+
+def test_the_state_before_is_kept_and_found(tmp_path):
+    path = tmp_path / "a.safetensors"
+    for number in range(3):
+        save_state(path, {"number": number}, keep_previous=True)
+    assert load_latest(path) == ({"number": 2}, [])
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    state, notes = load_latest(path)
+    assert state == {"number": 1} and len(notes) == 1 and "checksum" in notes[0]
+    assert damaged(path).exists() and not path.exists()
+    assert load_latest(path) == ({"number": 1}, []), "a power cut between the two renames leaves the same"
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "../a", "a\\b", ".hidden", "a\0", "x" * 200, "a..b"])

@@ -1,3 +1,4 @@
+import json
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from orchestration.rewards.wrappers import Cached, Failing, Noisy
 from orchestration.specs.layout import CHECKPOINT
 from orchestration.specs.results import TrialResult, placement_array
 from orchestration.specs.sources import build_problem
+from orchestration.specs.state_files import previous
 from orchestration.specs.trial import Budget
 from orchestration.trials import progress
 from orchestration.trials import run_trial as runner
@@ -75,6 +77,23 @@ def test_a_trial_paused_at_rungs_ends_like_one_that_was_not(tmp_path):
     rung = run_trial(t, Simulator(), checkpoint_dir=tmp_path, until=100)
     assert rung.status == "paused" and 100 <= rung.evaluations < 132
     assert run_trial(t, Simulator(), checkpoint_dir=tmp_path).content() == run_trial(t, Simulator()).content()
+
+
+@pytest.mark.parametrize(("broken", "resumed"), [(1, 1), (2, 0)])
+def test_a_flipped_bit_is_named_and_the_trial_goes_on_from_the_checkpoint_before(tmp_path, broken, resumed):
+    t = trial("local-search", 300, checkpoint_every=64)
+    with pytest.raises(Stop):
+        run_trial(t, Simulator(), StopAfter(250), checkpoint_dir=tmp_path)
+    for path in (tmp_path / CHECKPOINT, previous(tmp_path / CHECKPOINT))[:broken]:
+        data = bytearray(path.read_bytes())
+        data[-20] ^= 4
+        path.write_bytes(data)
+    result = run_trial(t, Simulator(), checkpoint_dir=tmp_path)
+    assert result.content() == run_trial(t, Simulator()).content()
+    assert result.resumed == resumed and len(result.notes) == broken
+    assert f"{CHECKPOINT} is damaged" in result.notes[0] and f"{CHECKPOINT}.damaged" in result.notes[0]
+    assert (tmp_path / f"{CHECKPOINT}.damaged").exists()
+    assert TrialResult.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
 def test_measuring_the_best_again_finds_the_best_and_not_the_luckiest():
