@@ -5,14 +5,11 @@ The architectures are in `envs.graphs.models`; graphs are cached on disk by what
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from envs.graphs import store
 from envs.problem.errors import InputError, nearest
@@ -126,13 +123,11 @@ def resolve_step(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def capture_named_step(name: str, options: Mapping[str, Any], cache: bool = True) -> ComputationGraph:
     """The graph of a step of a named network for options that `resolve_step` gave."""
     key = f"step-{_key(name, options)}"
-    if cache and (found := _load(key)) is not None:
+    if cache and (found := store.load_graph(key)) is not None:
         return found
     graph = _build(name, options)
     if cache:
-        arrays = {f.name: v for f in dataclasses.fields(graph) if isinstance(v := getattr(graph, f.name), np.ndarray)}
-        about = {f.name: getattr(graph, f.name) for f in dataclasses.fields(graph) if f.name not in arrays}
-        store.save(key, arrays, {**about, "content_hash": graph.content_hash})
+        store.save_graph(key, graph)
     return graph
 
 
@@ -167,17 +162,3 @@ def _key(name: str, options: Mapping[str, Any]) -> str:
         (here / "models").rglob("*.py")
     )
     return digest(store.file_hash(*own), store.tool_versions("torch", "transformers"), name, tuple(sorted(options.items())))[:40]
-
-
-def _load(key: str) -> ComputationGraph | None:
-    """The graph stored under ``key``; None if it is missing, damaged, or its content is not what was written."""
-    stored = store.load(key)
-    if stored is None:
-        return None
-    about: dict[str, Any] = {**stored[0], **stored[1]}
-    expected = about.pop("content_hash", "")
-    try:
-        graph = ComputationGraph(**about)
-    except (TypeError, ValueError):
-        return None
-    return graph if graph.content_hash == expected else None

@@ -8,6 +8,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,6 @@ import numpy as np
 import platformdirs
 
 from envs.problem.graph import ComputationGraph, digest
-
-_ARRAYS = ("flops", "output_bytes", "edges", "edge_bytes", "parameter_bytes", "colocation", "meta_op")
 
 
 def cache_directory() -> Path:
@@ -77,12 +76,11 @@ def load(key: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
 
 
 def save_graph(key: str, graph: ComputationGraph) -> None:
-    """Store a graph under ``key``."""
-    about = {
-        "content_hash": graph.content_hash, "name": graph.name, "names": graph.names, "op_types": graph.op_types,
-        "output_shapes": graph.output_shapes, "hardware": graph.hardware,
-    }  # fmt: skip
-    save(f"graph-{key}", {name: getattr(graph, name) for name in _ARRAYS}, about)
+    """Store a graph under ``key``: every field of the dataclass, arrays as such and the others as JSON."""
+    content = {f.name: getattr(graph, f.name) for f in fields(graph)}
+    arrays = {name: value for name, value in content.items() if isinstance(value, np.ndarray)}
+    about = {name: value for name, value in content.items() if name not in arrays}
+    save(f"graph-{key}", arrays, {**about, "content_hash": graph.content_hash})
 
 
 def load_graph(key: str) -> ComputationGraph | None:
@@ -91,11 +89,10 @@ def load_graph(key: str) -> ComputationGraph | None:
     if found is None:
         return None
     content: dict[str, Any] = {**found[0], **found[1]}
+    expected = content.pop("content_hash", None)
     try:
-        expected = content.pop("content_hash")
-        content["output_shapes"] = tuple(map(tuple, content["output_shapes"]))
         graph = ComputationGraph(**content)
-    except (TypeError, KeyError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError):
         return None
     return graph if graph.content_hash == expected else None
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from envs.problem.columns import column, columns, join, take
 from envs.problem.problem import Problem
 
 
@@ -23,90 +24,123 @@ class Outcome(enum.IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Measurements:
-    """The scores of a batch of B placements of one problem, as arrays; ``batch[i]`` is one of them (a batch of 1)."""
+class Rows:
+    """What was found out about B placements, a value each: the only declaration of what belongs to a row.
 
-    problem_hash: str
-    placements: np.ndarray
-    """int16[B, V]."""
-    outcome: np.ndarray
+    Caches, stores, services and retries carry whatever is declared here as a `column`, without naming it. Which placements they are, of
+    which problem, is known from the request; `Measurements` says that too.
+    """
+
+    outcome: np.ndarray = field(metadata=column(np.int8, Outcome.INFRASTRUCTURE))
     """`Outcome` codes, int8[B]."""
-    seconds: np.ndarray
+    seconds: np.ndarray = field(metadata=column(np.float64, np.nan))
     """Makespan, seconds, float64[B]; NaN unless OK."""
-    objective: np.ndarray
+    objective: np.ndarray = field(metadata=column(np.float64, np.inf))
     """The problem's objective (seconds or joules), to be minimised, float64[B]; +inf unless OK."""
-    seed: int
-    """With ``first``, what stochastic evaluators derive their noise from: placement i uses stream (seed, first + i)."""
-    protocol: str
-    """How it was measured, e.g. ``simulator:fifo``; equal protocol, problem, placement and seed repeat the measurement."""
     host: str
-    """Fingerprint of what measured it."""
-    first: int = 0
-    start: np.ndarray | None = None
+    """Fingerprint of what measured it; of several, joined by ``+``."""
+    samples: tuple[np.ndarray, ...] | None = field(default=None, metadata=column(np.float64, tail=()))
+    """Raw samples of each placement, seconds, B arrays, where a host repeats its measurement."""
+    notes: tuple[str, ...] | None = field(default=None, metadata=column(str))
+    """A sentence a placement, why it is not OK."""
+    deviation: np.ndarray | None = field(default=None, metadata=column(np.float64, np.nan))
+    """Standard deviation of the samples that count, seconds, float64[B], where a host repeats its measurement; NaN unless OK."""
+    compile_seconds: np.ndarray | None = field(default=None, metadata=column(np.float64, 0.0))
+    """Time that it took to make each placement ready to run when it was measured, float64[B], where that takes any; no part of
+    ``seconds``."""
+    start: np.ndarray | None = field(default=None, metadata=column(np.float64, np.nan, of_trace=True))
     """Start of every operation, seconds, float64[B, V], if a trace was asked for."""
-    finish: np.ndarray | None = None
+    finish: np.ndarray | None = field(default=None, metadata=column(np.float64, np.nan, of_trace=True))
     """Finish of every operation, seconds, float64[B, V], if a trace was asked for."""
-    transfers: tuple[np.ndarray, ...] | None = None
+    transfers: tuple[np.ndarray, ...] | None = field(default=None, metadata=column(np.float64, tail=(5,), of_trace=True))
     """Producer, sender, receiver, start and finish (seconds) of each transfer, B arrays float64[T, 5], if a trace was asked
     for and the evaluator knows transfers as tasks."""
-    samples: tuple[np.ndarray, ...] | None = None
-    """Raw samples of each placement, seconds, B arrays, where a host repeats its measurement."""
-    deviation: np.ndarray | None = None
-    """Standard deviation of the samples that count, seconds, float64[B], where a host repeats its measurement; NaN unless OK."""
-    compile_seconds: np.ndarray | None = None
-    """Time to make each placement ready to run, float64[B], where that takes any; no part of ``seconds``."""
-    notes: tuple[str, ...] | None = None
-    """A sentence a placement, why it is not OK."""
 
     def __len__(self) -> int:
         return len(self.outcome)
-
-    def __getitem__(self, index: int) -> Measurements:
-        i = range(len(self))[index]
-        return self.take(slice(i, i + 1))
-
-    def take(self, rows: slice) -> Measurements:
-        """The contiguous rows of a batch, keeping each row's noise stream."""
-        begin, stop, step = rows.indices(len(self))
-        if step != 1:
-            raise ValueError(f"rows must be contiguous, not step {step}")
-        rows = slice(begin, stop)
-        cut: dict[str, Any] = {key: None if getattr(self, key) is None else getattr(self, key)[rows] for key in _PER_ROW}
-        return replace(self, first=self.first + begin, **cut)
 
     @property
     def ok(self) -> np.ndarray:
         """Which placements ran, bool[B]."""
         return self.outcome == Outcome.OK
 
+    def take(self, rows: slice) -> Self:
+        """Some of them."""
+        return take(self, rows)
 
-_PER_ROW = (
-    "placements",
-    "outcome",
-    "seconds",
-    "objective",
-    "start",
-    "finish",
-    "transfers",
-    "samples",
-    "deviation",
-    "compile_seconds",
-    "notes",
-)
+    @staticmethod
+    def of(rows: Rows) -> Rows:
+        """The values alone: of `Measurements` what does not say which placements they are."""
+        return Rows(host=rows.host, **{name: getattr(rows, name) for name in columns(Rows)})
+
+    @staticmethod
+    def unknown(count: int) -> Rows:
+        """Rows of which nothing is known, for reasons of infrastructure."""
+        values: dict[str, Any] = {name: c.lacking(count) for name, c in columns(Rows).items() if not c.optional}
+        return Rows(host="", **values)
+
+    def put(self, rows: slice, part: Rows) -> Self:
+        """These with ``rows`` replaced by another measurement of the same placements."""
+        parts = [Rows.of(self.take(slice(0, rows.start))), Rows.of(part), Rows.of(self.take(slice(rows.stop, None)))]
+        found = join_rows([p for p in parts if len(p)] or parts[:1])
+        return replace(self, host=found.host, **{name: getattr(found, name) for name in columns(Rows)})
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """Consecutive rows as one; what only some parts have is empty, NaN or 0 in the others."""
+    if len(parts) == 1:
+        return parts[0]
+    hosts = sorted({h for p in parts for h in p.host.split("+") if h})
+    return Rows(host="+".join(hosts), **join(parts, [len(p) for p in parts]))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measurements(Rows):
+    """The answer to a request: `Rows`, and all that is needed to measure them again. ``batch[i]`` is one of them (a batch of 1)."""
+
+    problem_hash: str
+    placements: np.ndarray = field(metadata=column(np.int16))
+    """int16[B, V]."""
+    seed: int
+    """With ``first``, what stochastic evaluators derive their noise from: placement i uses stream (seed, first + i)."""
+    protocol: str
+    """How it was measured, e.g. ``simulator:fifo``; equal protocol, problem, placement and seed repeat the measurement."""
+    first: int = 0
+
+    def __getitem__(self, index: int) -> Measurements:
+        i = range(len(self))[index]
+        return self.take(slice(i, i + 1))
+
+    def take(self, rows: slice) -> Self:
+        """The contiguous rows of a batch, keeping each row's noise stream."""
+        begin, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise ValueError(f"rows must be contiguous, not step {step}")
+        return replace(super().take(slice(begin, stop)), first=self.first + begin)
+
+
+def answer(rows: Rows, request: Request, protocol: str) -> Measurements:
+    """What was found out about the placements of ``request``."""
+    return Measurements(
+        problem_hash=request.problem.content_hash, placements=np.asarray(request.placements), seed=request.seed, first=request.first,
+        protocol=protocol, host=rows.host, **{name: getattr(rows, name) for name in columns(Rows)},
+    )  # fmt: skip
 
 
 def concatenate(parts: Sequence[Measurements]) -> Measurements:
     """Consecutive parts of one request joined again; all must share problem, seed, protocol and host."""
-    joined: dict[str, Any] = {}
-    for key in _PER_ROW:
-        values = [getattr(p, key) for p in parts]
-        if values[0] is None:
-            joined[key] = None
-        elif isinstance(values[0], tuple):
-            joined[key] = tuple(x for v in values for x in v)
-        else:
-            joined[key] = np.concatenate(values)
-    return replace(parts[0], **joined)
+    return replace(parts[0], **join(parts, [len(p) for p in parts]))
+
+
+class Request(NamedTuple):
+    """What an evaluator is asked: one call of `Evaluator.evaluate`."""
+
+    problem: Problem
+    placements: np.ndarray
+    """int16[B, V]."""
+    seed: int
+    first: int
+    trace: bool = False
 
 
 @runtime_checkable

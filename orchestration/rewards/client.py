@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import ray
 from ray.exceptions import RayActorError, RayError
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_chain, wait_fixed
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Measurements
+from envs.problem.measurement import Measurements, Request, Rows, answer
 from envs.problem.problem import Problem
-from orchestration.rewards.evaluators import EvaluationError, InfrastructureError, Request, build_evaluator, lease_seconds, remembered
-from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError, Unserved, failure
+from orchestration.rewards.evaluators import EvaluationError, InfrastructureError, build_evaluator, lease_seconds, remembered
+from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError, Unserved
 from orchestration.specs.canonical import canonical
 from orchestration.specs.trial import EvaluatorSpec
 
@@ -29,12 +28,6 @@ RECONNECT = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 RAISED = {ServiceError: InputError, Unserved: InfrastructureError, EvaluatorFault: EvaluationError}
 """What the service refuses, as the trial sees it."""
-
-
-@dataclass(frozen=True)
-class _Sent:
-    request: Request
-    ask: Ask
 
 
 class ServiceClient:
@@ -62,31 +55,44 @@ class ServiceClient:
 
     def evaluate_many(self, requests: Sequence[Request]) -> list[Measurements]:
         """Answers in order."""
-        sent = [_Sent(r, self._ask(r)) for r in requests]
-        answers: list[Answer | None] = [None] * len(sent)
-        pauses = iter(RECONNECT)
-        while missing := [i for i, a in enumerate(answers) if a is None]:
-            calls = [self._service.evaluate.remote(sent[i].ask) for i in missing]
-            silent = False
+        asks: list[Ask] = [self._ask(r) for r in requests]
+        answers: dict[int, Answer] = {}
+        patiently = Retrying(
+            stop=stop_after_attempt(1 + len(RECONNECT)), wait=wait_chain(*map(wait_fixed, RECONNECT)),
+            retry=retry_if_exception_type(RayActorError),
+        )  # fmt: skip
+        try:
+            patiently(self._collect, requests, asks, answers)
+        except RetryError:
+            raise InfrastructureError(f"the reward service did not answer for {sum(RECONNECT):.0f} s") from None
+        self.queue_seconds += max((a.queue_seconds for a in answers.values()), default=0.0)
+        return [answer(answers[i].rows, r, self.protocol) for i, r in enumerate(requests)]
+
+    def _collect(self, requests: Sequence[Request], asks: Sequence[Ask], answers: dict[int, Answer]) -> None:
+        """Send what has no answer yet, until everything has one.
+
+        Raises:
+            RayActorError: if the service does not answer; what it answered before is in ``answers``.
+        """
+        while missing := [i for i in range(len(asks)) if i not in answers]:
+            calls = [self._service.evaluate.remote(asks[i]) for i in missing]
+            silence: RayActorError | None = None
             for i, call in zip(missing, calls, strict=True):
                 try:
                     reply = ray.get(call)
-                except RayActorError:
-                    silent = True
+                except RayActorError as error:
+                    silence = error
                     continue
                 except RayError:  # a value got lost on its way: like any failure of infrastructure
-                    reply = Answer(failure(len(sent[i].ask.placements) or len(sent[i].request.placements)))
+                    reply = Answer(Rows.unknown(len(requests[i].placements)))
                 if reply is None:
-                    self._service.register.remote(sent[i].request.problem)
+                    self._service.register.remote(requests[i].problem)
                 elif isinstance(reply, ServiceError):
                     raise RAISED[type(reply)](str(reply))
                 else:
                     answers[i] = reply
-            if silent:
-                self._wait(pauses)
-        done = [a for a in answers if a is not None]
-        self.queue_seconds += max((a.queue_seconds for a in done), default=0.0)
-        return [self._measurements(s.request, a) for s, a in zip(sent, done, strict=True)]
+            if silence is not None:
+                raise silence
 
     def _ask(self, r: Request) -> Ask:
         placements = np.ascontiguousarray(r.placements, dtype=np.int16)
@@ -96,19 +102,4 @@ class ServiceClient:
         return Ask(
             self._trial, self._key, self._evaluator, self.protocol, self._shared, r.problem.content_hash, placements,
             r.seed, r.first, r.trace and self._traces, self._priority, reference, self._limit,
-        )  # fmt: skip
-
-    def _wait(self, pauses: Any) -> None:
-        pause = next(pauses, None)
-        if pause is None:
-            raise InfrastructureError(f"the reward service did not answer for {sum(RECONNECT):.0f} s")
-        time.sleep(pause)
-
-    def _measurements(self, request: Request, a: Answer) -> Measurements:
-        rows = a.rows
-        return Measurements(
-            problem_hash=request.problem.content_hash, placements=np.asarray(request.placements), outcome=rows.outcome,
-            seconds=rows.seconds, objective=rows.objective, seed=request.seed, protocol=self.protocol, host=rows.host,
-            first=request.first, start=a.start, finish=a.finish, transfers=a.transfers, samples=rows.samples, notes=rows.notes,
-            deviation=rows.deviation, compile_seconds=rows.compile_seconds,
         )  # fmt: skip

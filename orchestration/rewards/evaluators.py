@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from envs.problem.errors import InputError, nearest
-from envs.problem.measurement import Evaluator, Measurements
-from envs.problem.problem import Problem
+from envs.problem.measurement import Evaluator, Measurements, Request
 from orchestration.rewards.wrappers import Failing, Noisy
 from orchestration.specs.trial import EvaluatorSpec
 
@@ -48,16 +45,6 @@ class InfrastructureError(RuntimeError):
 
 class EvaluationError(RuntimeError):
     """An evaluator raised over a request; the message is its traceback, from the process in which it ran."""
-
-
-class Request(NamedTuple):
-    """One call of `Evaluator.evaluate`."""
-
-    problem: Problem
-    placements: np.ndarray
-    seed: int
-    first: int
-    trace: bool = False
 
 
 def build_evaluator(spec: EvaluatorSpec) -> Evaluator:

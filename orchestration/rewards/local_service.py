@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.problem.measurement import Evaluator, Measurements
+from envs.problem.measurement import Evaluator, Measurements, Request, Rows, answer, join_rows
 from envs.problem.problem import Problem
 from orchestration.rewards.evaluators import build_evaluator, machine_of, remembered
 from orchestration.rewards.machine_lock import MachineLock
 from orchestration.rewards.measurement_store import MeasurementStore, measurement_context
-from orchestration.rewards.measurement_table import Rows, join, measurements
 from orchestration.specs.layout import STORE
 from orchestration.specs.trial import EvaluatorSpec
 
@@ -47,8 +46,8 @@ class LocalHost:
                 found = self._inner.evaluate(problem, placements, seed, first=first, trace=True)
             self._keep(problem, placements, Rows.of(found))
             return found
-        rows = join([self._row(problem, placements[i : i + 1], seed, first + i) for i in range(len(placements))])
-        return measurements(problem.content_hash, placements, rows, seed, self.protocol, first)
+        rows = [self._row(problem, placements[i : i + 1], seed, first + i) for i in range(len(placements))]
+        return answer(join_rows(rows or [Rows.unknown(0)]), Request(problem, placements, seed, first), self.protocol)
 
     def _row(self, problem: Problem, placement: np.ndarray, seed: int, first: int) -> Rows:
         if self._store is not None:

@@ -4,18 +4,17 @@ in memory first is ``orchestration/rewards/measurement_table.py``."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from envs.problem.measurement import Outcome
-from orchestration.rewards.measurement_table import Rows
+from envs.problem.columns import Column
+from envs.problem.errors import InputError
+from envs.problem.measurement import Outcome, Rows
+from orchestration.rewards.measurement_table import kept_columns
 from orchestration.specs.canonical import canonical
-
-_TABLE = """CREATE TABLE IF NOT EXISTS measurements (
-    context TEXT, placement BLOB, outcome INTEGER, seconds REAL, objective REAL, host TEXT, samples BLOB, note TEXT, deviation REAL,
-    PRIMARY KEY (context, placement)) WITHOUT ROWID"""
 
 
 def measurement_context(problem_hash: str, protocol: str, key: str, machine: str) -> tuple[str, ...]:
@@ -33,48 +32,43 @@ class MeasurementStore:
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=NORMAL")
-        self._connection.execute(_TABLE)
-        if "deviation" not in [column[1] for column in self._connection.execute("PRAGMA table_info(measurements)")]:
-            self._connection.execute("ALTER TABLE measurements ADD COLUMN deviation REAL")  # a store of an earlier version
+        self._columns = kept_columns()
+        try:
+            _prepare(self._connection, self._columns, path)
+        except InputError:
+            self._connection.close()
+            raise
+        names = ", ".join(self._columns)
+        self._read = f"SELECT host, {names} FROM measurements WHERE context = ? AND placement = ?"
+        marks = ", ".join("?" for _ in self._columns)
+        self._write = f"INSERT OR IGNORE INTO measurements (context, placement, host, {names}) VALUES (?, ?, ?, {marks})"
 
     def read(self, context: Hashable, placements: np.ndarray) -> tuple[np.ndarray, list[Rows]]:
         """Which of int16[B, V] placements are known, bool[B], and the row of each of these in order."""
         name, found = canonical(context), np.zeros(len(placements), dtype=bool)
         rows: list[Rows] = []
         for i, placement in enumerate(placements):
-            row = self._connection.execute(
-                "SELECT outcome, seconds, objective, host, samples, note, deviation FROM measurements WHERE context = ? AND placement = ?",
-                (name, placement.tobytes()),
-            ).fetchone()
+            row = self._connection.execute(self._read, (name, placement.tobytes())).fetchone()
             if row is not None:
                 found[i] = True
-                outcome, seconds, objective, host, samples, note, deviation = row
-                rows.append(
-                    Rows(
-                        np.array([outcome], dtype=np.int8), np.array([np.nan if seconds is None else seconds]),
-                        np.array([np.inf if objective is None else objective]), host,
-                        None if samples is None else (np.frombuffer(samples),), None if note is None else (note,),
-                        None if deviation is None else np.array([deviation]),
-                    )
-                )  # fmt: skip
+                values = {key: _read_value(c, v) for (key, c), v in zip(self._columns.items(), row[1:], strict=True)}
+                rows.append(Rows(host=row[0], **values))
         return found, rows
 
     def write(self, context: Hashable, placements: np.ndarray, rows: Rows) -> None:
         """Keep rows; those of which nothing is known are left out, and what was measured before stands."""
-        name = canonical(context)
+        name, given = canonical(context), {key: getattr(rows, key) for key in self._columns}
         values = [
             (
-                name, placement.tobytes(), int(rows.outcome[i]), _finite(rows.seconds[i]), _finite(rows.objective[i]), rows.host,
-                None if rows.samples is None else np.ascontiguousarray(rows.samples[i], dtype=np.float64).tobytes(),
-                None if rows.notes is None else rows.notes[i],
-                None if rows.deviation is None else _finite(rows.deviation[i]),
+                name, placement.tobytes(), rows.host,
+                *(None if given[key] is None else _stored(c, given[key][i]) for key, c in self._columns.items()),
             )
             for i, placement in enumerate(placements)
             if rows.outcome[i] != Outcome.INFRASTRUCTURE
         ]  # fmt: skip
         self._connection.execute("BEGIN")
         try:
-            self._connection.executemany("INSERT OR IGNORE INTO measurements VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._connection.executemany(self._write, values)
             self._connection.execute("COMMIT")
         except sqlite3.Error:
             self._connection.execute("ROLLBACK")
@@ -88,5 +82,61 @@ class MeasurementStore:
         self._connection.close()
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+RENAMED = {"note": "notes"}
+"""Columns of earlier versions that have another name now."""
+
+
+def _prepare(connection: sqlite3.Connection, kept: Mapping[str, Column], path: Path) -> None:
+    """Make the table, or bring one of an earlier version up to date.
+
+    Raises:
+        InputError: if it holds what this version does not know, or lacks what every row must have.
+    """
+    types = {name: _sql_type(c) for name, c in kept.items()}
+    described = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    connection.execute(
+        f"CREATE TABLE IF NOT EXISTS measurements (context TEXT, placement BLOB, host TEXT, {described}, "
+        "PRIMARY KEY (context, placement)) WITHOUT ROWID"
+    )
+    for old, new in RENAMED.items():
+        if old in (there := _names(connection)) and new not in there:
+            connection.execute(f"ALTER TABLE measurements RENAME COLUMN {old} TO {new}")
+    there = _names(connection)
+    strange = [name for name in there if name not in ("context", "placement", "host", *kept)]
+    absent = [name for name in ("context", "placement", "host", *kept) if name not in there]
+    required = [name for name in absent if name not in kept or not kept[name].optional]
+    if strange or required:
+        what = f"has a column {strange[0]!r} that this version does not know" if strange else f"lacks the column {required[0]!r}"
+        raise InputError(f"the store of measurements {str(path)!r} {what}; use the version that wrote it, or move it away")
+    for name in absent:
+        connection.execute(f"ALTER TABLE measurements ADD COLUMN {name} {types[name]}")
+
+
+def _names(connection: sqlite3.Connection) -> list[str]:
+    return [row[1] for row in connection.execute("PRAGMA table_info(measurements)")]
+
+
+def _sql_type(c: Column) -> str:
+    if not c.numbers:
+        return "TEXT" if c.dtype is str else "BLOB"
+    return "INTEGER" if np.issubdtype(c.dtype, np.integer) else "REAL"
+
+
+def _stored(c: Column, value: Any) -> Any:
+    """A row's value as SQLite keeps it; a number that is not finite is NULL."""
+    if c.dtype is str:
+        return value
+    if not c.numbers:
+        return np.ascontiguousarray(value, dtype=c.dtype).tobytes()
+    return value.item() if np.isfinite(value) else None
+
+
+def _read_value(c: Column, value: Any) -> Any:
+    """A batch of one row's value; None if the row lacks it and may."""
+    if value is None:
+        return None if c.optional else c.lacking(1)
+    if c.dtype is str:
+        return (value,)
+    if not c.numbers:
+        return (np.frombuffer(value, dtype=c.dtype).reshape(-1, *(c.tail or ())),)
+    return np.array([value], dtype=c.dtype)

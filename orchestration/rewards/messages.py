@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from envs.problem.measurement import Outcome
-from orchestration.rewards.measurement_table import Rows, join
+from envs.problem.measurement import Rows, join_rows
 
 
 class ServiceError(Exception):
@@ -32,7 +32,7 @@ class EvaluatorFault(ServiceError):
 
 @dataclass(frozen=True)
 class Ask:
-    """One request: placements of one problem, to be measured under one key."""
+    """A `Request` as the service gets it: the problem by its hash, and who is to measure it under which key, for whom."""
 
     trial: str
     key: str
@@ -56,13 +56,9 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """The measured rows of an `Ask`, or of a batch."""
+    """The measured rows of an `Ask` or of a batch, and what they took of the service's hosts."""
 
     rows: Rows
-    start: np.ndarray | None = None
-    finish: np.ndarray | None = None
-    transfers: tuple[np.ndarray, ...] | None = None
-    """As in `envs.problem.measurement.Measurements`."""
     queue_seconds: float = 0.0
     """Longest wait of a row for its host."""
     measuring_seconds: float = 0.0
@@ -71,7 +67,7 @@ class Answer:
 
 @dataclass(eq=False)
 class Job:
-    """Rows that one host measures in one go: all or a part of an `Ask`."""
+    """All or a part of an `Ask` as the service queues it: rows that one host measures in one go."""
 
     ask: Ask
     placements: np.ndarray
@@ -96,43 +92,24 @@ class Job:
 def resolve(job: Job, answer: Answer, waited: float = 0.0) -> None:
     """Hand a job's answer to whoever waits for it."""
     if not job.future.done():
-        rows, measuring = answer.rows, answer.measuring_seconds
-        job.future.set_result(Answer(rows, answer.start, answer.finish, answer.transfers, waited, measuring))
-
-
-def failure(rows: int) -> Rows:
-    """Rows of which nothing is known."""
-    return Rows(np.full(rows, Outcome.INFRASTRUCTURE, dtype=np.int8), np.full(rows, np.nan), np.full(rows, np.inf), "")
+        job.future.set_result(replace(answer, queue_seconds=waited))
 
 
 def unknown(job: Job) -> Answer:
     """The answer to a job that no host could do."""
-    times = np.full(job.placements.shape, np.nan) if job.ask.trace else None
-    return Answer(failure(len(job.placements)), times, times)
+    return Answer(Rows.unknown(len(job.placements)))
 
 
 def join_answers(parts: list[Answer]) -> Answer:
     """Consecutive parts of one request as one answer."""
-    if len(parts) == 1:
-        return parts[0]
-    traced = [p for p in parts if p.start is not None]
-    start = finish = transfers = None
-    if len(traced) == len(parts):
-        start = np.concatenate([p.start for p in parts if p.start is not None])
-        finish = np.concatenate([p.finish for p in parts if p.finish is not None])
-        if all(p.transfers is not None for p in parts):
-            transfers = tuple(t for p in parts for t in p.transfers or ())
     queue, measuring = max(p.queue_seconds for p in parts), sum(p.measuring_seconds for p in parts)
-    return Answer(join([p.rows for p in parts]), start, finish, transfers, queue, measuring)
+    return Answer(join_rows([p.rows for p in parts]), queue, measuring)
 
 
 def split_answer(answer: Answer, lengths: list[int]) -> list[Answer]:
-    """A batch's answer cut into its jobs' parts."""
-    if len(lengths) == 1:
-        return [answer]
-    parts, low, total = [], 0, sum(lengths)
-    for length in lengths:
-        cut = slice(low, low + length)
-        parts.append(Answer(answer.rows.cut(cut), measuring_seconds=answer.measuring_seconds * length / total))
-        low += length
-    return parts
+    """A batch's answer cut into its jobs' parts; the time is shared out by rows."""
+    ends = list(itertools.accumulate(lengths))
+    return [
+        Answer(answer.rows.take(slice(end - n, end)), measuring_seconds=answer.measuring_seconds * n / ends[-1])
+        for n, end in zip(lengths, ends, strict=True)
+    ]

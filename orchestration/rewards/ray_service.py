@@ -18,6 +18,7 @@ import numpy as np
 import ray
 
 from envs.problem.errors import InputError
+from envs.problem.measurement import Rows
 from envs.problem.problem import Problem
 from orchestration.rewards.evaluators import (
     HOST_OPTIONS,
@@ -28,7 +29,6 @@ from orchestration.rewards.evaluators import (
 )
 from orchestration.rewards.machine_lock import MachineLock
 from orchestration.rewards.measurement_store import MeasurementStore
-from orchestration.rewards.measurement_table import Rows
 from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, Job, ServiceError, Unserved
 from orchestration.rewards.service import Host, RewardService
 from orchestration.specs.layout import STORE
@@ -77,8 +77,8 @@ class SimulatorActor:
 
     def measure(
         self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool, token: int | None = None
-    ) -> tuple[Rows, np.ndarray | None, np.ndarray | None, float, int] | ServiceError | None:
-        """Rows, start, finish, seconds, process; why not, if that is no fault of this process; None for an unknown problem.
+    ) -> tuple[Answer, int] | ServiceError | None:
+        """The answer and this process's id; why there is none, if that is no fault of this process; None for an unknown problem.
 
         A lease's ``token`` must not be older than the newest seen: what comes late from a lease that has ended is not measured,
         because somebody else has the hardware.
@@ -94,7 +94,9 @@ class SimulatorActor:
             self.token = token
             return self._measure(problem_hash, evaluator, placements, seed, first, trace)
 
-    def _measure(self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool) -> Any:
+    def _measure(
+        self, problem_hash: str, evaluator: str, placements: np.ndarray, seed: int, first: int, trace: bool
+    ) -> tuple[Answer, int] | ServiceError | None:
         problem = self.problems.get(problem_hash)
         if problem is None:
             return None
@@ -110,7 +112,7 @@ class SimulatorActor:
             raise
         except Exception:
             return EvaluatorFault(traceback.format_exc())
-        return Rows.of(m), m.start, m.finish, m.transfers, time.perf_counter() - begin, os.getpid()
+        return Answer(Rows.of(m), measuring_seconds=time.perf_counter() - begin), os.getpid()
 
 
 class SimulatorHost:
@@ -158,8 +160,8 @@ class SimulatorHost:
             raise ServiceError(f"problem {ask.problem_hash[:12]} could not be sent to {self.name}")
         if isinstance(reply, ServiceError):
             raise reply
-        rows, start, finish, transfers, seconds, self.pid = reply
-        return Answer(rows, start, finish, transfers, measuring_seconds=seconds)
+        answer, self.pid = reply
+        return answer
 
 
 class RealHost(SimulatorHost):

@@ -18,17 +18,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envs.problem.measurement import Outcome
+from envs.problem.measurement import Outcome, Rows
 from orchestration.rewards.fair_queue import FairQueue
 from orchestration.rewards.measurement_store import MeasurementStore, measurement_context
-from orchestration.rewards.measurement_table import MeasurementTable, Rows
+from orchestration.rewards.measurement_table import MeasurementTable
 from orchestration.rewards.messages import (
     Answer,
     Ask,
     Job,
     ServiceError,
     Unserved,
-    failure,
     join_answers,
     resolve,
     split_answer,
@@ -37,7 +36,7 @@ from orchestration.rewards.messages import (
 
 SPLIT_ROWS = 256
 """Fewest rows worth a host of their own: larger requests are spread over hosts, smaller ones share a batch up to so many."""
-ATTEMPTS = 3
+HOST_ATTEMPTS = 3
 """How many hosts may fault over a batch before its rows come back as INFRASTRUCTURE."""
 
 
@@ -205,8 +204,7 @@ class RewardService:
                 "see `placewright hosts`"
             )
         if len(ask.placements) == 0:
-            empty = np.empty(0)
-            return Answer(Rows(empty.astype(np.int8), empty, empty, ""))
+            return Answer(Rows.unknown(0))
         if ask.shared and not ask.trace and (pool.always_cache or pool.gauge.pays()):
             return await self._through_cache(pool, ask)
         answer = await self._measure(pool, ask, ask.placements, ask.reference)
@@ -265,7 +263,7 @@ class RewardService:
         self, pool: Pool, ask: Ask, placements: np.ndarray, reference: Any, slots: np.ndarray, done: asyncio.Future[Any]
     ) -> Answer:
         """Measure new rows into the table, while others may wait for them."""
-        rows = failure(len(slots))
+        rows = Rows.unknown(len(slots))
         try:
             answer = await self._measure(pool, ask, placements, reference)
             rows = answer.rows
@@ -384,7 +382,7 @@ class RewardService:
         for job in reversed(jobs):
             job.attempts += 1
             job.avoid.add(id(seat))
-            if job.attempts >= ATTEMPTS:
+            if job.attempts >= HOST_ATTEMPTS:
                 resolve(job, unknown(job))
             else:
                 pool.queue.push(job.ask.trial, job.ask.priority, job, front=True)

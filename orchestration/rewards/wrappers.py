@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Evaluator, Measurements, Outcome
+from envs.problem.measurement import Evaluator, Measurements, Outcome, Request, answer
 from envs.problem.problem import Problem
-from orchestration.rewards.measurement_table import MeasurementTable, Rows, measurements
+from orchestration.rewards.measurement_table import MeasurementTable
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class Cached:
         with self.table.reading():
             slots, new = self.table.slots(context, placements)
             if new.any():
-                rows = Rows.of(self.inner.evaluate(problem, placements[new], seed, first=first))
-                self.table.fill(slots[new], rows)
-                self.table.retract(context, placements[new][rows.outcome == Outcome.INFRASTRUCTURE])
-            answer = self.table.read(slots)
-        return measurements(problem.content_hash, placements, answer, seed, self.protocol, first)
+                fresh = self.inner.evaluate(problem, placements[new], seed, first=first)
+                self.table.fill(slots[new], fresh)
+                self.table.retract(context, placements[new][fresh.outcome == Outcome.INFRASTRUCTURE])
+            rows = self.table.read(slots)
+        return answer(rows, Request(problem, placements, seed, first), self.protocol)

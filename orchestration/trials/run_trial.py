@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Evaluator, Measurements, Outcome
+from envs.problem.measurement import Evaluator, Measurements, Outcome, Request
 from envs.problem.problem import Problem
 from methods.contract.method import Method, Proposal
 from methods.contract.registry import build, method_class
-from orchestration.rewards.evaluators import TRACING_HOSTS, InfrastructureError, Request, evaluate_all
+from orchestration.rewards.evaluators import TRACING_HOSTS, InfrastructureError, evaluate_all
 from orchestration.rewards.retry import measure
 from orchestration.specs.layout import CHECKPOINT, POLICY
 from orchestration.specs.results import CurvePoint, ProblemResult, Trace, TrialResult

@@ -15,9 +15,10 @@ def measure() -> list[Figure]:
     """Requests of fresh placements, so that no cache answers; all are sent before the first answer is read."""
     import ray
 
+    from envs.problem.measurement import Request
     from orchestration.driver.backends import start_ray
     from orchestration.rewards.client import ServiceClient
-    from orchestration.rewards.ray_service import Request, start_service
+    from orchestration.rewards.ray_service import start_service
     from orchestration.specs.trial import EvaluatorSpec
 
     p, rng = problem(TASKS), np.random.default_rng(0)

@@ -95,7 +95,7 @@ def test_fresh_keeps_what_a_killed_service_measured(tmp_path, held):
 import os, signal
 from pathlib import Path
 import numpy as np
-from orchestration.rewards.measurement_table import Rows
+from envs.problem.measurement import Rows
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.layout import STORE
 store = MeasurementStore(Path({str(tmp_path)!r}) / STORE)

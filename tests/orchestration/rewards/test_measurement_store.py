@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.problem.measurement import Outcome
+from envs.problem.errors import InputError
+from envs.problem.measurement import Outcome, Rows, join_rows
 from orchestration.rewards.measurement_store import MeasurementStore, measurement_context
-from orchestration.rewards.measurement_table import Rows, join
+from orchestration.rewards.measurement_table import MeasurementTable
+from orchestration.rewards.messages import Answer
 from orchestration.rewards.ray_service import SimulatorActor, StaleLease
 from orchestration.rewards.service import RewardService
 from orchestration.specs.canonical import canonical
@@ -77,7 +79,7 @@ def test_the_store_keeps_everything_but_what_is_not_known(tmp_path):
     store.write(("p", "protocol", "k"), placements, Rows(outcome, seconds, objective, "h", samples, ("", "late", "gone")))
     found, kept = store.read(("p", "protocol", "k"), placements)
     assert found.tolist() == [True, True, False] and len(store) == 2
-    kept = join(kept)
+    kept = join_rows(kept)
     assert kept.outcome.tolist() == [Outcome.OK, Outcome.TOO_SLOW] and kept.seconds[0] == 0.1 and np.isnan(kept.seconds[1])
     assert kept.objective[1] == np.inf and kept.notes == ("", "late") and kept.samples[0].tolist() == [0.1, 0.2] and kept.host == "h"
     assert store.read(("p", "another", "k"), placements)[1] == []
@@ -141,7 +143,39 @@ def test_a_store_of_an_earlier_version_is_read_and_written(tmp_path):
     store.write(("p",), placements[1:], Rows(np.zeros(1, np.int8), one, one, "h", deviation=two))
     found, known = store.read(("p",), placements)
     assert found.all() and known[0].deviation is None and known[1].deviation == 0.25
-    joined = join(known)
+    joined = join_rows(known)
     assert np.isnan(joined.deviation[0]) and joined.deviation[1] == 0.25 and joined.compile_seconds is None
-    assert joined.cut(slice(1, 2)).deviation == 0.25
+    assert joined.take(slice(1, 2)).deviation == 0.25
     store.close()
+
+
+def test_what_cannot_be_a_store_of_measurements_is_refused_in_one_sentence(tmp_path):
+    with sqlite3.connect(tmp_path / STORE) as old:
+        old.execute("CREATE TABLE measurements (context TEXT, placement BLOB, outcome INTEGER, host TEXT)")
+    old.close()
+    with pytest.raises(InputError, match="lacks the column 'seconds'; use the version that wrote it, or move it away"):
+        MeasurementStore(tmp_path / STORE)
+
+
+def test_time_to_compile_is_remembered_by_table_and_store(tmp_path):
+    placements, host = rows(3), FakeHost()
+    seconds = np.array([0.5, 0.0, 2.0])
+    said = Rows(np.zeros(3, np.int8), np.ones(3), np.ones(3), "h", compile_seconds=seconds)
+    store, table = MeasurementStore(tmp_path / STORE), MeasurementTable()
+    store.write(("p",), placements, said)
+    assert join_rows(store.read(("p",), placements)[1]).compile_seconds.tolist() == seconds.tolist()
+    with table.reading():
+        slots, new = table.slots("p", placements)
+        table.fill(slots[new], said)
+        assert table.read(slots).compile_seconds.tolist() == seconds.tolist()
+        others, _ = table.slots("q", placements)
+        table.fill(others, Rows.unknown(3))
+        assert table.read(others).compile_seconds is None and table.read(others).samples is None
+    store.close()
+
+    async def measured(*_):
+        return Answer(said)
+
+    host.measure = measured
+    (first, second) = serve(tmp_path / "other.sqlite", host, *[ask(rows(3))] * 2)
+    assert first.rows.compile_seconds.tolist() == second.rows.compile_seconds.tolist() == seconds.tolist()

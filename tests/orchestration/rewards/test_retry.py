@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.problem.measurement import Outcome
+from envs.problem.measurement import Outcome, Request, Rows
 from envs.simulators.fifo.evaluator import Simulator
 from orchestration.rewards import retry
-from orchestration.rewards.evaluators import InfrastructureError, Request
+from orchestration.rewards.evaluators import InfrastructureError
 from orchestration.rewards.retry import measure
 from orchestration.rewards.wrappers import Noisy
 from orchestration.specs.sources import build_problem
@@ -36,7 +36,7 @@ class Losing(Simulator):
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "MEASUREMENT_PAUSE", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,28 @@ def test_a_trace_is_put_together_again(problem):
 
 
 def test_what_never_comes_is_counted(problem):
-    losing = Losing(*[[0, 1]] * retry.ATTEMPTS)
-    with pytest.raises(InfrastructureError, match=f"2 measurements failed {retry.ATTEMPTS} times"):
+    losing = Losing(*[[0, 1]] * retry.MEASUREMENT_ATTEMPTS)
+    with pytest.raises(InfrastructureError, match=f"2 measurements failed {retry.MEASUREMENT_ATTEMPTS} times"):
         measure(losing, [Request(problem, batch(problem, 2), 5, FIRST)])
-    assert len(losing.asked) == retry.ATTEMPTS
-    late = Losing(*[[0, 1]] * (retry.ATTEMPTS - 1))
+    assert len(losing.asked) == retry.MEASUREMENT_ATTEMPTS
+    late = Losing(*[[0, 1]] * (retry.MEASUREMENT_ATTEMPTS - 1))
     assert measure(late, [Request(problem, batch(problem, 2), 5, FIRST)])[0].ok.all()
+
+
+def test_what_only_the_second_attempt_knows_is_there(problem):
+    """A row of which nothing was known has no samples and no time to compile; measured again, it has."""
+
+    class Late(Simulator):
+        tries = 0
+
+        def evaluate(self, problem, placements, seed=0, *, first=0, trace=False):
+            Late.tries += 1
+            found = super().evaluate(problem, placements, seed, first=first, trace=trace)
+            if Late.tries == 1:
+                return found.put(slice(0, 2), Rows.unknown(2))
+            samples = tuple(np.full(3, x) for x in found.seconds)
+            return replace(found, host="elsewhere", samples=samples, compile_seconds=found.seconds / 2)
+
+    (found,) = measure(Late(), [Request(problem, batch(problem, 3), 5, FIRST)])
+    assert [len(s) for s in found.samples] == [3, 3, 0] and found.host == "elsewhere+simulated"
+    np.testing.assert_array_equal(found.compile_seconds, [*found.seconds[:2] / 2, 0.0])

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from envs.problem.measurement import Outcome
+from envs.problem.measurement import Outcome, Rows
 from envs.simulators.fifo.evaluator import Simulator
 from orchestration.rewards.evaluators import InfrastructureError
 from orchestration.rewards.fair_queue import FairQueue
 from orchestration.rewards.measurement_store import MeasurementStore
-from orchestration.rewards.measurement_table import MeasurementTable, Rows
+from orchestration.rewards.measurement_table import MeasurementTable
 from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError
 from orchestration.rewards.service import Gauge, RewardService
 from orchestration.specs.sources import build_problem
@@ -283,11 +283,12 @@ def test_transfers_come_with_a_trace_however_a_request_is_cut():
         async def measure(self, job, placements, reference, token):
             answer = await super().measure(job, placements, reference, token)
             times = placements.astype(float)
-            return replace(answer, start=times, finish=times + 1, transfers=tuple(np.full((1, 5), row[0]) for row in times))
+            traced = {"start": times, "finish": times + 1, "transfers": tuple(np.full((1, 5), row[0]) for row in times)}
+            return replace(answer, rows=replace(answer.rows, **traced))
 
     (answer,), _ = serve([Tracing(lease=5)], ask(rows(4), trace=True))
-    assert np.array_equal(answer.finish, rows(4) + 1.0)
-    assert [t[0, 0] for t in answer.transfers] == rows(4)[:, 0].tolist()
+    assert np.array_equal(answer.rows.finish, rows(4) + 1.0)
+    assert [t[0, 0] for t in answer.rows.transfers] == rows(4)[:, 0].tolist()
 
 
 def test_a_store_that_fails_hangs_nobody(tmp_path):

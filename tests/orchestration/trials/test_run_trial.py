@@ -151,7 +151,7 @@ def test_a_damaged_checkpoint_costs_time_only(tmp_path):
 
 @pytest.mark.parametrize("wrap", [Cached, lambda inner: Failing(inner, 0.3)])
 def test_wrappers_change_no_result(wrap, monkeypatch):
-    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "MEASUREMENT_PAUSE", 0.0)
     for method in ("random", "local-search"):
         t = trial(method, 300)
         wrapped = run_trial(t, wrap(Simulator()))
@@ -160,7 +160,7 @@ def test_wrappers_change_no_result(wrap, monkeypatch):
 
 
 def test_measurements_that_never_come_are_no_reward(monkeypatch):
-    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(retry, "MEASUREMENT_PAUSE", 0.0)
     with pytest.raises(InfrastructureError, match="infrastructure"):
         run_trial(trial("random", 100), Failing(Simulator(), 0.99999))
 
