@@ -1,4 +1,4 @@
-"""``placewright methods``: every method with its settings, read from the source text so that nothing heavy is imported."""
+"""``placewright methods``: every method with what it can do and its settings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ def run(args: argparse.Namespace) -> None:
     """Print the list."""
     import dataclasses
     import json
+    import sys
 
     from orchestration.commands.methods import describe, text
 
-    found = describe(args.name)
+    def importing(name: str) -> None:
+        if sys.stderr.isatty():  # torch alone takes seconds
+            print(f"\r\033[Kimporting {name} …", end="", file=sys.stderr, flush=True)
+
+    found = describe(args.name, importing)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
     if args.format == "json":
         print(json.dumps([dataclasses.asdict(m) for m in found], indent=1, ensure_ascii=False))
     else:

@@ -1,25 +1,42 @@
-"""What methods there are and what can be set, read from their source text. Importing or running them does not belong here.
+"""What methods there are, what they can do and what can be set, from their classes and configurations. No method is run here.
 
-Importing all methods would load torch, which takes seconds; a list should not.
+Names, types, choices and defaults are those of the dataclasses; only what a field means is read from the source text, where it stands
+under the field.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
+import inspect
+import itertools
+import json
+import sys
 import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from methods.contract import registry
+from methods.contract.fixed_list import FixedList
+from methods.contract.method import Method
+
+REQUIRED = "required"
+"""Shown instead of a default where there is none."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One field of a method's config."""
+    """One field of a method's config; those of a nested part have dotted names."""
 
     name: str
     type: str
-    default: str
+    choices: tuple[Any, ...]
+    """All values that are allowed, if they can be listed."""
+    default: Any
+    """JSON value, or `REQUIRED`."""
     help: str
     """What its docstring says, on one line."""
 
@@ -31,49 +48,123 @@ class MethodInfo:
     name: str
     summary: str
     """First line of its module's docstring."""
+    source: str
+    """The module, and the package if it is not ours."""
+    fixed_list: bool
+    """It has a list of placements to try, and no search."""
+    learns: bool
+    """It has a policy that another trial can start from."""
+    pretrains: bool
+    """It can train without rewards."""
+    zero_shot: bool
+    """Its policy places without a measurement."""
+    many_problems: bool
+    """It trains on several problems at once."""
+    seeded: bool
+    """It draws, so that seeds differ."""
     settings: tuple[Setting, ...]
 
-
-def describe(name: str | None = None) -> list[MethodInfo]:
-    """All methods by name, or the one called ``name``; InputError with the nearest name if there is none."""
-
-    return [_read(n, registry.source_file(n)) for n in ([name] if name else registry.names())]
-
-
-def _read(name: str, path: Path) -> MethodInfo:
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    docstring = ast.get_docstring(tree) or ""
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    config = next((c for node in classes.values() if (c := _config(node)) in classes), None)
-    return MethodInfo(name, docstring.partition("\n")[0], tuple(_settings(classes, config)) if config else ())
+    @property
+    def abilities(self) -> str:
+        """What it can do, in words."""
+        words = {
+            "tries a fixed list": self.fixed_list, "learns": self.learns, "pretrains": self.pretrains, "places zero-shot": self.zero_shot,
+            "many problems at once": self.many_problems, "ignores the seed": not self.seeded,
+        }  # fmt: skip
+        return ", ".join(word for word, so in words.items() if so) or "searches one problem at a time"
 
 
-def _config(node: ast.ClassDef) -> str | None:
-    """The name that a method's class gives its ``Config``."""
-    for statement in node.body:
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
-        value = getattr(statement, "value", None)
-        if isinstance(target, ast.Name) and target.id == "Config" and isinstance(value, ast.Name):
-            return value.id
-    return None
+def describe(name: str | None = None, progress: Callable[[str], None] = lambda name: None) -> list[MethodInfo]:
+    """All methods by name, or the one called ``name``; importing the learners takes seconds, so each is told to ``progress`` before.
 
-
-def _settings(classes: dict[str, ast.ClassDef], config: str, prefix: str = "") -> list[Setting]:
-    """The fields of a config dataclass; those of a nested one with dotted names."""
-    found, body = [], classes[config].body
-    for statement, after in zip(body, [*body[1:], None], strict=True):
-        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
-            continue
-        kind = ast.unparse(statement.annotation).strip("'\"")
-        if kind.startswith("ClassVar"):
-            continue
-        if kind in classes:
-            found += _settings(classes, kind, f"{prefix}{statement.target.id}.")
-            continue
-        said = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
-        default = ast.unparse(statement.value) if statement.value else "required"
-        found.append(Setting(prefix + statement.target.id, kind, default, " ".join(str(said).split())))
+    Raises:
+        InputError: with the nearest name if there is none of that name.
+    """
+    found = []
+    for n in [name] if name else registry.names():
+        progress(n)
+        found.append(_method(n, registry.method_class(n)))
     return found
+
+
+def _method(name: str, method: type[Method]) -> MethodInfo:
+    outside = registry.outside().get(name)
+    package = f" (package {outside.dist.name})" if outside and outside.dist else ""
+
+    def has(own: str) -> bool:
+        return getattr(method, own) is not getattr(Method, own)
+
+    return MethodInfo(
+        name=name,
+        summary=(inspect.getdoc(sys.modules[method.__module__]) or inspect.getdoc(method) or "").partition("\n")[0],
+        source=method.__module__ + package,
+        fixed_list=issubclass(method, FixedList),
+        learns=has("policy"),
+        pretrains=has("pretrain"),
+        zero_shot=has("place"),
+        many_problems=method.many_problems,
+        seeded=method.seeded,
+        settings=tuple(_settings(method.Config)),
+    )
+
+
+def _settings(config: Any, prefix: str = "", made: Any = None) -> Iterator[Setting]:
+    """Fields of a config dataclass, inherited ones too, and of its parts; ``made`` is the default of a part, which may be of its own."""
+    hints, said = typing.get_type_hints(config), _docstrings(config)
+    for f in dataclasses.fields(config):
+        hint, name = hints[f.name], prefix + f.name
+        default = getattr(made, f.name) if made else f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        if dataclasses.is_dataclass(hint):
+            yield from _settings(hint, f"{name}.", None if default is dataclasses.MISSING else default)
+            continue
+        given = REQUIRED if default is dataclasses.MISSING else json.loads(json.dumps(default))
+        yield Setting(name, _type(hint), _choices(hint), given, said.get(f.name, ""))
+
+
+def _docstrings(config: type) -> dict[str, str]:
+    """What stands under each field, on one line; a class that redefines a field without a word keeps the word of its base."""
+    found: dict[str, str] = {}
+    for owner in reversed(config.__mro__):
+        if not dataclasses.is_dataclass(owner):
+            continue
+        try:
+            body = typing.cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]).body
+        except OSError:  # a class made at run time has no source
+            continue
+        for field, after in itertools.pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
+                found[field.target.id] = " ".join(str(ast.literal_eval(after.value)).split())
+    return found
+
+
+def _parts(hint: Any) -> list[Any]:
+    """The alternatives of a union, or the one type."""
+    return list(typing.get_args(hint)) if typing.get_origin(hint) in (typing.Union, types.UnionType) else [hint]
+
+
+def _type(hint: Any) -> str:
+    return " or ".join(_one_type(part) for part in _parts(hint))
+
+
+def _one_type(hint: Any) -> str:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is type(None):
+        return "null"
+    if origin is typing.Literal:
+        return "choice"
+    if origin is tuple:
+        inner = [_type(a) for a in args if a is not Ellipsis]
+        return f"list of {inner[0]}" if Ellipsis in args else f"list of {', '.join(inner)}"
+    return str(getattr(hint, "__name__", hint))
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    return tuple(c for part in _parts(hint) for c in typing.get_args(part) if typing.get_origin(part) is typing.Literal)
+
+
+def shown(value: Any) -> str:
+    """A value as a sweep would say it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def text(found: list[MethodInfo], whole: bool = False) -> str:
@@ -82,11 +173,13 @@ def text(found: list[MethodInfo], whole: bool = False) -> str:
     for m in found:
         lines.append(f"{m.name:<{width}}  {m.summary}")
         indent = " " * (width + 2)
+        lines.append(f"{indent}[{m.abilities}; {m.source}]")
         if whole:
             for s in m.settings:
-                lines.append(f"{indent}{s.name}: {s.type} = {s.default}")
+                of = " | ".join(map(shown, s.choices)) if s.choices else s.type
+                lines.append(f"{indent}{s.name}: {of} = {shown(s.default)}")
                 lines += textwrap.wrap(s.help, 110, initial_indent=indent + "    ", subsequent_indent=indent + "    ")
         elif m.settings:
-            settings = ", ".join(f"{s.name}={s.default}" for s in m.settings)
+            settings = ", ".join(f"{s.name}={shown(s.default)}" for s in m.settings)
             lines += textwrap.wrap(settings, 120, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     return "\n".join(lines) + "\n"

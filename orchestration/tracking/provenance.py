@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import orchestration
+from methods.contract import registry
 
 PACKAGES = ("placewright", "numpy", "numba", "torch", "openvino", "ortools", "pymetis", "ray", "mlflow", "optuna")
 
@@ -31,9 +32,9 @@ def source_tags() -> dict[str, str]:
 
 
 def package_versions() -> dict[str, str]:
-    """``version.NAME`` of the packages that results depend on."""
+    """``version.NAME`` of the packages that results depend on, those that add methods among them."""
     found = {}
-    for name in PACKAGES:
+    for name in (*PACKAGES, *registry.packages()):
         with contextlib.suppress(PackageNotFoundError):
             found[f"version.{name}"] = version(name)
     return found

@@ -6,7 +6,7 @@ import numpy as np
 
 from envs.problem.problem import Problem
 from methods.nets.gpnet import GpNets
-from tests.methods.problems import random_graph, random_network
+from methods.testing.problems import random_graph, random_network
 
 Ends = tuple[tuple[int, int], tuple[int, int]]
 """The labels (task, device) of both ends of a gpNet edge."""

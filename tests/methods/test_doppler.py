@@ -16,7 +16,7 @@ from methods.doppler.doppler import _devices
 from methods.doppler.episode import BY_RULE, LEARNED, new_record, new_state, play
 from methods.doppler.features import instance
 from methods.doppler.network import _Choice
-from tests.methods.running import go
+from methods.testing.running import go
 
 
 def small(devices: int = 3) -> Problem:

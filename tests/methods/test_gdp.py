@@ -10,8 +10,8 @@ from methods.contract.registry import build
 from methods.nets.graph_encoders import GraphSage
 from methods.nets.op_features import OpFeatureConfig, adjacent, op_graph, padded, type_codes
 from methods.nets.transformer_xl import Layer, TransformerXL, condition
-from tests.methods.problems import brute_force, constrained_toy, random_problem, toy
-from tests.methods.running import go, make
+from methods.testing.problems import brute_force, constrained_toy, random_problem, toy
+from methods.testing.running import go, make
 
 
 def test_embedding_follows_equations_2_and_3():

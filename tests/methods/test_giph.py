@@ -15,9 +15,9 @@ from methods.learning.reinforce import LearningConfig, advantages, step_weights
 from methods.learning.stepwise import Steps
 from methods.nets.gpnet import GpNets, make_layout
 from methods.nets.gpnet_features import node_features, out_edge_means
+from methods.testing.problems import constrained_toy, random_problem, toy
+from methods.testing.running import go
 from tests.methods.gpnets import constrained, labelled_edges, random_placement
-from tests.methods.problems import constrained_toy, random_problem, toy
-from tests.methods.running import go
 
 VARIANTS = ["giph", "giph-k", "giph-ne", "graphsage-ne", "giph-ne-pol", "giph-task-eft"]
 

@@ -8,8 +8,8 @@ from envs.problem.errors import InputError
 from methods.contract.registry import build, configure
 from methods.placing.coarsening import coarsen
 from methods.rnn_placer import giph_features
-from tests.methods.problems import brute_force, constrained_toy, random_problem, toy
-from tests.methods.running import go, make
+from methods.testing.problems import brute_force, constrained_toy, random_problem, toy
+from methods.testing.running import go, make
 
 
 def test_a_group_is_the_mean_of_its_members_and_its_edges_to_groups():

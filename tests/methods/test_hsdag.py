@@ -14,8 +14,8 @@ from methods.hsdag.policy import Level, Step, log_probabilities, majority, side_
 from methods.nets.node_features import FeatureConfig, fractal_dimension, node_features, positional_encoding
 from methods.placing.coarsening import CoarseGraph, coarsen
 from methods.placing.graph_parsing import dominant, normalized_adjacency, parse, pool, undirected
-from tests.methods.problems import constrained_toy, make_graph, random_network, random_problem
-from tests.methods.running import go, make
+from methods.testing.problems import constrained_toy, make_graph, random_network, random_problem
+from methods.testing.running import go, make
 
 
 def random_dag(n, seed):

@@ -12,8 +12,8 @@ from methods.mars import MarsFeatureConfig
 from methods.nets.graph_encoders import Gcn, Infomax, infomax_loss
 from methods.nets.op_features import OpFeatureConfig, op_graph
 from methods.nets.seq2seq import Seq2Seq
-from tests.methods.problems import brute_force, random_problem, toy
-from tests.methods.running import go, make
+from methods.testing.problems import brute_force, random_problem, toy
+from methods.testing.running import go, make
 
 FEATURES = OpFeatureConfig(adjacent=2)
 

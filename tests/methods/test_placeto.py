@@ -8,9 +8,9 @@ from envs.problem.errors import InputError
 from methods.contract.registry import build
 from methods.nets.gpnet import GpNets, make_layout
 from methods.placeto import _Tasks
+from methods.testing.problems import random_problem, toy
+from methods.testing.running import go
 from tests.methods.gpnets import constrained, random_placement
-from tests.methods.problems import random_problem, toy
-from tests.methods.running import go
 
 
 def test_visits_every_group_once_in_topological_order():

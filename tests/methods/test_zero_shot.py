@@ -13,9 +13,9 @@ from methods.contract.registry import build
 from methods.learning.encoder_placers import KEPT, spread_logits
 from methods.nets.op_features import OpFeatureConfig, op_graph
 from methods.placing.twin_devices import Twins, alike
+from methods.testing.problems import random_problem, toy
+from methods.testing.running import go, make
 from orchestration.specs.state_files import load_state, save_state
-from tests.methods.problems import random_problem, toy
-from tests.methods.running import go, make
 
 ALIKE = {"keep": 4, "imitate": 0.5, "vary": 0.5, "regions": 8, "relabel": True}
 

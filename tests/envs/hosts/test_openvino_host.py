@@ -319,7 +319,7 @@ def test_descriptions_of_devices_are_checked(devices, message):
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_pieces_are_convex_and_on_one_device(seed, early):
-    from tests.methods.problems import random_graph
+    from methods.testing.problems import random_graph
 
     rng = np.random.default_rng(seed)
     graph = random_graph(30, rng)

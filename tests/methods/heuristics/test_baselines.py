@@ -7,8 +7,8 @@ from envs.problem.problem import Problem
 from methods.placing.constraints import fit_memory, fits, random_placements
 from methods.placing.list_scheduling import earliest_finish_device, followers
 from methods.placing.one_go import throughput_shares
-from tests.methods.problems import chains, constrained_toy, make_graph, random_problem
-from tests.methods.running import go, make
+from methods.testing.problems import chains, constrained_toy, make_graph, random_problem
+from methods.testing.running import go, make
 
 
 def test_single_device_tries_each_or_the_one_named():

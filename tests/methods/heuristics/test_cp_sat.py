@@ -9,9 +9,9 @@ from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.registry import configure
 from methods.heuristics.cp_sat.model import ancestors, longest_execution
+from methods.testing.problems import brute_force, chains, constrained_toy, make_graph, random_problem, topcuoglu, toy
+from methods.testing.running import go, make
 from tests.envs.strategies import problems
-from tests.methods.problems import brute_force, chains, constrained_toy, make_graph, random_problem, topcuoglu, toy
-from tests.methods.running import go, make
 
 SMALL = {
     "toy": toy(),

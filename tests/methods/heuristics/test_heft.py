@@ -16,7 +16,7 @@ from methods.placing.list_scheduling import (
     ready_order,
     upward_ranks,
 )
-from tests.methods.problems import Table, constrained_toy, make_graph, random_problem, topcuoglu
+from methods.testing.problems import Table, constrained_toy, make_graph, random_problem, topcuoglu
 
 
 def check_schedule(problem, schedule):

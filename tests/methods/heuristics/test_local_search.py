@@ -7,8 +7,8 @@ from envs.problem.problem import Problem
 from methods.contract.registry import configure
 from methods.placing.moves import OPERATORS, propose_move, unit_graph
 from methods.placing.starts import good_starts
-from tests.methods.problems import brute_force, chains, constrained_toy, make_graph, random_problem, toy
-from tests.methods.running import go, make
+from methods.testing.problems import brute_force, chains, constrained_toy, make_graph, random_problem, toy
+from methods.testing.running import go, make
 
 
 @pytest.mark.parametrize("make_toy", [toy, constrained_toy])

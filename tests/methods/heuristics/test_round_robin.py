@@ -6,7 +6,7 @@ import pytest
 from envs.networks.named import named_network
 from envs.problem.graph import ComputationGraph
 from envs.problem.problem import Problem
-from tests.methods.running import make
+from methods.testing.running import make
 
 
 def layered():

@@ -16,9 +16,9 @@ from methods.nets.op_features import OpFeatureConfig, op_graph
 from methods.placing.coarsening import coarsen
 from methods.placing.regions import Regions
 from methods.placing.starts import good_starts
+from methods.testing.problems import brute_force, constrained_toy, random_problem, toy
+from methods.testing.running import go, make
 from orchestration.specs.state_files import load_state, save_state
-from tests.methods.problems import brute_force, constrained_toy, random_problem, toy
-from tests.methods.running import go, make
 
 BEYOND = {"keep": 4, "imitate": 0.5, "vary": 0.5, "critical": 0.5, "regions": 8}
 

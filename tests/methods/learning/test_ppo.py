@@ -14,8 +14,8 @@ from methods.contract.config import make_config
 from methods.learning.ppo import Baseline, PolicyGradientConfig, minibatches, root_rewards, surrogate_weights
 from methods.learning.whole_placements import SampledMethod, gumbel
 from methods.nets.decisions import decide
-from tests.methods.problems import brute_force, toy
-from tests.methods.running import go
+from methods.testing.problems import brute_force, toy
+from methods.testing.running import go
 
 
 @pytest.mark.parametrize("ratio", ["decision", "placement"])

@@ -6,8 +6,8 @@ import pytest
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from methods.nets.gpnet import GpNets, make_layout
+from methods.testing.problems import make_graph
 from tests.methods.gpnets import brute_force_edges, constrained, labelled_edges, random_placement
-from tests.methods.problems import make_graph
 
 
 @pytest.mark.parametrize("scaling", ["range", "unit"])

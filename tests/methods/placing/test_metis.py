@@ -11,7 +11,7 @@ import pytest
 
 from methods.placing import metis
 from methods.placing.one_go import partition
-from tests.methods.problems import random_problem
+from methods.testing.problems import random_problem
 
 CALLS, DEVICES = 200, 8
 
@@ -83,7 +83,7 @@ from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from methods.placing import metis
 from methods.placing.one_go import partition
-from tests.methods.problems import Table, make_graph
+from methods.testing.problems import Table, make_graph
 if sys.argv[1] == "inside":
     metis._PROCESS.ask = metis._Partitioner().part_graph
 graph = make_graph([(0, 1), (1, 2), (2, 3)], [1.0] * 3, [1.0] * 4)

@@ -12,9 +12,9 @@ import pytest
 from envs.problem.errors import InputError
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import Simulator
+from methods.testing.problems import constrained_toy, random_problem
 from orchestration.cli.main import main
 from orchestration.commands.fidelity import Fidelity, compare, sample_placements
-from tests.methods.problems import constrained_toy, random_problem
 
 SWEEP = """
 sweep: pair

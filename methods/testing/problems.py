@@ -1,4 +1,4 @@
-"""Problems that the tests of methods share: a published example, toys with a known optimum, larger graphs. No tests belong here."""
+"""Problems to try methods on: a published example, toys with a known optimum, larger graphs. No tests belong here."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Table:
 
 
 def make_graph(edges: list[tuple[int, int]], edge_bytes: list[float], flops: list[float], **more: object) -> ComputationGraph:
+    """A graph of operations n0, n1, … of one type with outputs of one byte; ``more`` are further fields."""
     n = len(flops)
     return ComputationGraph(
         names=tuple(f"n{i}" for i in range(n)), op_types=("op",) * n, flops=flops, output_bytes=[1.0] * n,  # type: ignore[arg-type]
@@ -63,6 +64,7 @@ def random_problem(n: int, d: int, seed: int, *, links: float = 4.0) -> Problem:
 
 
 def random_network(d: int, rng: np.random.Generator, links: float = 4.0, **more: object) -> DeviceNetwork:
+    """Devices d0, d1, … of unequal speed and links; ``more`` are further fields."""
     return DeviceNetwork(
         tuple(f"d{k}" for k in range(d)),
         rng.uniform(1, 4, d),
@@ -102,7 +104,7 @@ def constrained_toy() -> Problem:
     graph = random_graph(
         9, rng, hardware=("", "gpu", "", "", "fpga", "", "", "", ""), colocation=[-1, 0, -1, 0, -1, 1, 1, -1, -1], parameter_bytes=[1.0] * 9
     )
-    supports = (frozenset(), frozenset({"gpu"}), frozenset({"gpu", "fpga"}))
+    supports: tuple[frozenset[str], ...] = (frozenset(), frozenset({"gpu"}), frozenset({"gpu", "fpga"}))
     return Problem(graph, random_network(3, rng, memory=[10.0, 8.0, 8.0], supports=supports))
 
 

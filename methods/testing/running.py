@@ -1,4 +1,4 @@
-"""The loop that the tests of methods run: propose, evaluate, update. No tests belong here."""
+"""The loop that tests of methods run: propose, evaluate, update. No tests belong here."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ class Run:
 
     @property
     def best(self) -> float:
+        """The least objective."""
         return min(self.objective)
 
 
 def make(name: str, problem: Problem, seed: int = 0, **config: Any) -> Method:
+    """The method by that name for one problem, with its `Method.toy_config`."""
     return build(name, {**method_class(name).toy_config, **config}, [problem], seed)
 
 
