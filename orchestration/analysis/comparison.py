@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,11 @@ class Comparison:
     cells: dict[tuple[Row, str], Cell]
 
     @property
+    def most_problems(self) -> dict[str, int]:
+        """By stage, how many problems the row with most of them has run."""
+        return most_problems(self.standings)
+
+    @property
     def order(self) -> list[Row]:
         """Rows from best to worst."""
         return [s.row for s in self.standings]
@@ -97,12 +103,17 @@ def compare(collection: Collection, baseline: str | None = None) -> Comparison:
     Rows that lack problems which others of their stage have run stand below those, because they were not scored on the same.
     """
     standings = [_standing(collection, row) for row in collection.rows]
-    most = {s.stage: max(t.problems for t in standings if t.stage == s.stage) for s in standings}
+    most = most_problems(standings)
     standings.sort(key=lambda s: (s.problems < most[s.stage], _rank(s)))
     against = _baseline(standings, baseline)
     versus = _versus(collection, [s.row for s in standings], against) if against else ()
     cells = {(row, p.key): cell for row in collection.rows for p in collection.problems if (cell := _cell(collection, row, p.key))}
     return Comparison(collection, tuple(standings), against, versus, cells)
+
+
+def most_problems(standings: Sequence[Standing]) -> dict[str, int]:
+    """By stage, how many problems the row with most of them has run."""
+    return {stage: max(s.problems for s in standings if s.stage == stage) for stage in {s.stage for s in standings}}
 
 
 def _rank(s: Standing) -> tuple[float, float, str, str]:

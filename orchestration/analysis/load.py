@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envs.problem.errors import InputError, nearest
-from orchestration.analysis.runs import EXACT, Collection, collect
+from orchestration.analysis.runs import Collection, collect
+from orchestration.analysis.source import Source, source_of
 from orchestration.folder.definition_copy import saved_definition, saved_definition_hash
 from orchestration.folder.ledger import entries
 from orchestration.specs.files import safe_name
@@ -94,14 +95,15 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
         raise InputError(f"no trial of {folder} has ended yet; let the sweep run on and try again")
     results = [r for _, r in ended]
     specs = _specs(ended)
-    bounds, notes = _bounds(folder, results, specs)
+    sources = {r.trial: source_of(t.evaluator) for t, r in ended}
+    bounds, notes = _bounds(folder, results, sources, specs)
     section = saved_definition(folder).get("report")
     baseline = section.get("baseline") if isinstance(section, dict) else None
     name = next((r.sweep for r in results if r.sweep), folder.name)
     kinds = {r.stage: r.kind for r in results}
     known = {r.trial: (t, r) for t, r in ended}
     record = SweepRecord(
-        folder, name, collect(results, bounds), specs, kinds, known, baseline if isinstance(baseline, str) else None, notes
+        folder, name, collect(results, bounds, sources), specs, kinds, known, baseline if isinstance(baseline, str) else None, notes
     )
     if record.baseline != record.known_baseline:
         record = replace(record, notes=(*notes, f"the baseline {baseline!r} has no result, so the leader stands in for it"))
@@ -127,32 +129,33 @@ def _specs(ended: Iterable[tuple[Trial, TrialResult]]) -> dict[str, ProblemSpec]
     return {p.problem_hash: spec for t, r in ended for spec, p in zip(t.problems, r.problems, strict=False) if p.problem_hash}
 
 
-def _bounds(folder: Path, results: Iterable[TrialResult], specs: dict[str, ProblemSpec]) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Lower bounds by problem hash, kept beside the ledger because they can take longer than the report itself."""
+def _bounds(
+    folder: Path, results: Iterable[TrialResult], sources: Mapping[str, Source], specs: Mapping[str, ProblemSpec]
+) -> tuple[dict[tuple[str, bool], float], tuple[str, ...]]:
+    """Lower bounds by problem hash and whether inputs are free, kept beside the ledger because they can take longer than the
+    report itself; and why one is missing."""
     from envs.simulators.bounds import lower_bound
     from envs.simulators.work_conserving.discipline import with_free_inputs
 
-    exact = [p for r in results for p in r.problems if p.protocol.endswith(EXACT)]
-    needed = sorted({p.problem_hash for p in exact})
-    # Where inputs cost nothing (DOPPLER's simulator), a bound that counts them would be none.
-    free = {p.problem_hash for p in exact if "work-conserving" in p.protocol}
+    exact = [(p.problem_hash, sources[r.trial].free_inputs) for r in results if sources[r.trial].exact for p in r.problems if p.evaluations]
+    needed = sorted(set(exact))
     path = folder / BOUNDS
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        bounds = {key: float(kept[_bound_name(key, free)]) for key in needed if _bound_name(key, free) in kept}
+        bounds = {need: float(kept[_bound_name(*need)]) for need in needed if _bound_name(*need) in kept}
     except (OSError, ValueError, TypeError, AttributeError):
         bounds = {}
-    missing, notes = [key for key in needed if key not in bounds], []
-    for key in missing:
+    missing, notes = [need for need in needed if need not in bounds], []
+    for key, free in missing:
         try:
             problem = build_problem(specs[key])
-            bounds[key] = lower_bound(with_free_inputs(problem) if key in free else problem)
+            bounds[key, free] = lower_bound(with_free_inputs(problem) if free else problem)
         except InputError as error:
             notes.append(f"no lower bound for {specs[key].label}: {error}")
     if missing:
-        path.write_text(json.dumps({_bound_name(k, free): b for k, b in bounds.items()}, sort_keys=True), encoding="utf-8")
+        path.write_text(json.dumps({_bound_name(*need): b for need, b in bounds.items()}, sort_keys=True), encoding="utf-8")
     return bounds, tuple(notes)
 
 
-def _bound_name(problem_hash: str, free: set[str]) -> str:
-    return f"{problem_hash} inputs free" if problem_hash in free else problem_hash
+def _bound_name(problem_hash: str, free_inputs: bool) -> str:
+    return f"{problem_hash} inputs free" if free_inputs else problem_hash

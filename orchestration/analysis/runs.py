@@ -10,10 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
+from orchestration.analysis.source import PLAIN_SIMULATOR, Source
 from orchestration.specs.results import STATUSES, CurvePoint, ProblemResult, ProposedBlock, TrialResult
 
-EXACT = "noise=0.0"
-"""A simulator's protocol says so when it adds no noise; only then do bounds of the cost model hold for what it measures."""
+Bounds = Mapping[tuple[str, bool], float]
+"""Lower bounds of the objective by problem hash and by whether inputs are free."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class Run:
     """Protocol and fingerprint of what measured the best placement."""
     learner_seconds: float = 0.0
     """Time in the method itself, of ``wall_seconds``."""
+    source: Source = PLAIN_SIMULATOR
+    host: str = ""
+    """Fingerprint of what measured the best placement."""
 
     @property
     def row(self) -> tuple[str, str]:
@@ -67,6 +71,7 @@ class ProblemInfo:
     """Best objective of any run, seconds or joules; +inf if there is none."""
     bound: float | None = None
     """Largest known lower bound of the objective; None where none is known."""
+    source: Source = PLAIN_SIMULATOR
 
     @property
     def scale(self) -> tuple[float, str]:
@@ -156,18 +161,19 @@ def _ratio(runs: Sequence[Run], references: Sequence[float]) -> np.ndarray:
     return ratio
 
 
-def collect(results: Iterable[TrialResult], bounds: Mapping[str, float] | None = None) -> Collection:
+def collect(results: Iterable[TrialResult], bounds: Bounds | None = None, sources: Mapping[str, Source] | None = None) -> Collection:
     """Runs of all finished trials, except those of pretraining, which place nothing that counts.
 
     Args:
         results: at most one record a trial.
-        bounds: lower bounds by problem hash, in the problem's objective; a method's own proven bound (``lower_bound`` among
-            the numbers it reports) is taken where it is larger.
+        bounds: lower bounds in the problem's objective; a method's own proven bound (``lower_bound`` among the numbers it
+            reports) is taken where it is larger.
+        sources: what scored each trial, by its hash; the plain simulator where nothing is said.
     """
     ordered = sorted(results, key=lambda t: (t.stage, t.method, [p.name for p in t.problems], t.seed, t.trial))
     runs, known = [], dict(bounds or {})
     tallies: dict[tuple[str, str], Counter[str]] = {}
-    infos: dict[str, ProblemResult] = {}
+    infos: dict[str, tuple[ProblemResult, Source]] = {}
     best: dict[str, float] = {}
     for trial in ordered:
         if trial.kind == "pretrain":
@@ -181,19 +187,20 @@ def collect(results: Iterable[TrialResult], bounds: Mapping[str, float] | None =
             tally["finished"] -= 1
             tally["failed"] += 1
             continue
-        proven = trial.report.get("lower_bound")
+        proven, source = trial.report.get("lower_bound"), (sources or {}).get(trial.trial, PLAIN_SIMULATOR)
         for p in trial.problems:
             key = _key(p)
-            infos.setdefault(key, p)
+            infos.setdefault(key, (p, source))
             value = math.inf if p.objective is None else p.objective
             best[key] = min(best.get(key, math.inf), value)
             if proven is not None and len(trial.problems) == 1 and p.objective_name == "makespan":
-                known[p.problem_hash] = max(known.get(p.problem_hash, 0.0), float(proven))
+                # What is proven counts the inputs.
+                known[p.problem_hash, False] = max(known.get((p.problem_hash, False), 0.0), float(proven))
             runs.append(
                 Run(trial.trial, trial.stage, trial.method, key, trial.seed, value, p.evaluations, trial.wall_seconds / len(trial.problems),
                     tuple(c._replace(evaluations=c.own or c.evaluations) for c in p.curve), p.proposed, p.placement, p.deviation,
                     trial.compile_seconds / max(1, trial.evaluations), f"{p.protocol} on {p.host}",
-                    trial.learner_seconds / len(trial.problems))
+                    trial.learner_seconds / len(trial.problems), source, p.host)
             )  # fmt: skip
     counted = {row: Tally({s: c[s] for s in STATUSES if c[s]}, c["invalid"]) for row, c in tallies.items()}
     return Collection(tuple(runs), _infos(infos, best, known), counted)
@@ -209,18 +216,18 @@ def _own_words(protocol: str, all_protocols: Sequence[str]) -> str:
     return " ".join(word for word in protocol.split() if word not in common) or protocol
 
 
-def _infos(infos: Mapping[str, ProblemResult], best: Mapping[str, float], bounds: Mapping[str, float]) -> tuple[ProblemInfo, ...]:
+def _infos(infos: Mapping[str, tuple[ProblemResult, Source]], best: Mapping[str, float], bounds: Bounds) -> tuple[ProblemInfo, ...]:
     """In order of name; names that several problems share are told apart by what differs in their protocols, or by hash where
     those are equal too."""
-    shared = Counter(p.name for p in infos.values())
-    shared_protocol = Counter((p.name, p.protocol) for p in infos.values())
+    shared = Counter(p.name for p, _ in infos.values())
+    shared_protocol = Counter((p.name, p.protocol) for p, _ in infos.values())
     made = []
-    for key, p in infos.items():
+    for key, (p, source) in infos.items():
         name = p.name
         if shared[p.name] > 1:
             alone = shared_protocol[p.name, p.protocol] == 1
-            own = _own_words(p.protocol, [o.protocol for o in infos.values() if o.name == p.name]) if alone else p.problem_hash[:6]
+            own = _own_words(p.protocol, [o.protocol for o, _ in infos.values() if o.name == p.name]) if alone else p.problem_hash[:6]
             name += f" [{own}]"
-        bound = bounds.get(p.problem_hash) if p.protocol.endswith(EXACT) else None
-        made.append(ProblemInfo(key, name, p.graph, p.network, p.problem_hash, p.objective_name, best[key], bound))
+        bound = bounds.get((p.problem_hash, source.free_inputs)) if source.exact else None
+        made.append(ProblemInfo(key, name, p.graph, p.network, p.problem_hash, p.objective_name, best[key], bound, source))
     return tuple(sorted(made, key=lambda info: (info.name, info.key)))

@@ -1,16 +1,22 @@
-"""One table of text in five dresses: terminal, Markdown, CSV, LaTeX; a report's JSON is made from the numbers. Nothing is computed here."""
+"""Tables of words and numbers, and their five forms: terminal, Markdown, LaTeX, and for programs CSV and JSON. Nothing is computed here."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from orchestration.analysis import escape
+from orchestration.analysis.quantity import Entry, Quantity, finite
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMATS = ("table", "json", "csv", "latex", "markdown")
+NUMBERS = ("value", "low", "high", "deviation", "error", "n", "of")
+"""Numbers of a `Quantity` that have a column in every long table; others follow where there are some."""
 
 
 def plural(n: int, what: str) -> str:
@@ -20,11 +26,11 @@ def plural(n: int, what: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table of text; the first ``left`` columns are words, the others numbers."""
+    """A titled table; the first ``left`` columns are words, the others numbers, or words where there is no number."""
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[Entry, ...], ...]
     notes: tuple[str, ...] = ()
     left: int = 1
     footer: int = 0
@@ -34,6 +40,11 @@ class Table:
         ragged = [row for row in self.rows if len(row) != len(self.columns)]
         if ragged:
             raise ValueError(f"table {self.title!r} has {len(self.columns)} columns but a row of {len(ragged[0])}: {ragged[0]}")
+
+    @property
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """The rows as people read them."""
+        return tuple(tuple(str(cell) for cell in row) for row in self.rows)
 
 
 def terminal(tables: Sequence[Table], width: int | None = None, colour: bool = False) -> str:
@@ -45,13 +56,19 @@ def terminal(tables: Sequence[Table], width: int | None = None, colour: bool = F
     buffer = io.StringIO()
     console = Console(file=buffer, width=10_000, force_terminal=colour, color_system="standard" if colour else None, highlight=False)
     for table in tables:
-        console.print(Text(table.title, style="bold"))
-        for part in _fitting(table, width):
+        console.print(Text(escape.plain(table.title), style="bold"))
+        for part in _fitting(_plain(table), width):
             console.print(_rich(part))
         for note in table.notes:
-            console.print(Text(note, style="dim"))
+            console.print(Text(escape.plain(note), style="dim"))
         console.print()
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def _plain(table: Table) -> Table:
+    """With the texts of its cells."""
+    rows = tuple(tuple(escape.plain(cell) for cell in row) for row in table.texts)
+    return replace(table, columns=tuple(map(escape.plain, table.columns)), rows=rows)
 
 
 def _rich(table: Table) -> object:
@@ -63,7 +80,7 @@ def _rich(table: Table) -> object:
     for i, name in enumerate(table.columns):
         drawn.add_column(Text(name), justify="left" if i < table.left else "right", no_wrap=True)
     last = len(table.rows) - table.footer
-    for k, row in enumerate(table.rows):
+    for k, row in enumerate(table.texts):
         drawn.add_row(*(Text(cell) for cell in row), end_section=table.footer > 0 and k == last - 1)
     return drawn
 
@@ -72,7 +89,7 @@ def _fitting(table: Table, width: int | None) -> list[Table]:
     """The table, or several that repeat its first columns where it is wider than ``width``."""
     from rich.cells import cell_len
 
-    sizes = [max(cell_len(x) for x in column) + 3 for column in zip(table.columns, *table.rows, strict=True)]
+    sizes = [max(cell_len(x) for x in column) + 3 for column in zip(table.columns, *table.texts, strict=True)]
     head = sum(sizes[: table.left])
     if width is None or sum(sizes) - 2 <= width:
         return [table]
@@ -97,60 +114,16 @@ def markdown(tables: Sequence[Table]) -> str:
     parts = []
     for table in tables:
         rule = [":--" if i < table.left else "--:" for i in range(len(table.columns))]
-        body = ["| " + " | ".join(_pipe(c) for c in row) + " |" for row in (table.columns, *table.rows)]
+        body = ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in (table.columns, *table.rows)]
         body.insert(1, "|" + "|".join(rule) + "|")
-        parts.append("\n".join([f"### {table.title}", "", *body, "", *(f"{note}\n" for note in table.notes)]))
+        notes = [f"{escape.markdown(note)}\n" for note in table.notes]
+        parts.append("\n".join([f"### {escape.markdown(table.title)}", "", *body, "", *notes]))
     return "\n".join(parts)
 
 
-def _pipe(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
-
-
-def delimited(table: Table) -> str:
-    """CSV of one table."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows(table.rows)
-    return out.getvalue()
-
-
-def long_form(tables: Sequence[Table]) -> str:
-    """CSV of several tables, one line a cell: title, number of the row from 1, its words, column, value."""
-    cells = [
-        (t.title, f"{number}", " / ".join(w for w in row[: t.left] if w), column, value)
-        for t in tables
-        for number, row in enumerate(t.rows, 1)
-        for column, value in zip(t.columns[t.left :], row[t.left :], strict=True)
-    ]
-    return delimited(Table("", ("table", "row", "label", "column", "value"), tuple(cells)))
-
-
-def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Tables as lists of text, for programs."""
-    return [{"title": t.title, "columns": list(t.columns), "rows": [list(r) for r in t.rows], "notes": list(t.notes)} for t in tables]
-
-
-def dress(tables: Sequence[Table], style: str, width: int | None = None, colour: bool = False) -> str:
-    """Tables in one of `FORMATS`; JSON is a list of tables, CSV has one line a cell."""
-    if style == "table":
-        return terminal(tables, width, colour)
-    if style == "json":
-        return json.dumps(as_json(tables), indent=2, ensure_ascii=False) + "\n"
-    return {"csv": long_form, "latex": latex, "markdown": markdown}[style](tables)
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--", "−": "$-$", "×": r"$\times$", "·": r"$\cdot$",
-    "<": "$<$", ">": "$>$", "≤": r"$\leq$", "∞": r"$\infty$", "…": r"\ldots{}", "µ": r"$\mu$", "√": r"$\surd$",
-}  # fmt: skip
-
-
-def escape_latex(text: str) -> str:
-    """Text as LaTeX sets it literally."""
-    return re.sub(".", lambda m: _LATEX.get(m[0], m[0]), text)
+def _markdown_cell(cell: Entry) -> str:
+    # Numbers hold nothing to escape but the sign of a comparison.
+    return escape.markdown(cell) if isinstance(cell, str) else str(cell).replace("<", "&lt;")
 
 
 def latex(tables: Sequence[Table]) -> str:
@@ -158,11 +131,63 @@ def latex(tables: Sequence[Table]) -> str:
     parts = []
     for table in tables:
         align = "l" * table.left + "r" * (len(table.columns) - table.left)
-        lines = [" & ".join(escape_latex(c) for c in row) + r" \\" for row in table.rows]
+        head, *lines = (escape.latex_row(map(escape.latex, row)) for row in (table.columns, *table.texts))
         if table.footer:
             lines.insert(len(lines) - table.footer, r"\midrule")
-        caption = " ".join([f"{table.title}.", *table.notes])
-        head = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}"]
-        head += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", " & ".join(escape_latex(c) for c in table.columns) + r" \\", r"\midrule"]
-        parts.append("\n".join([*head, *lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
+        caption = escape.latex(" ".join([f"{table.title}.", *table.notes]))
+        begin = [r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
+        begin += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule"]
+        parts.append("\n".join([*begin, *lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""]))
     return "\n".join(parts)
+
+
+def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Tables for programs: a cell is a word, or its numbers by name with their unit."""
+    return [
+        {
+            "title": t.title, "columns": list(t.columns), "notes": list(t.notes),
+            "rows": [[cell.to_json() if isinstance(cell, Quantity) else cell for cell in row] for row in t.rows],
+        }
+        for t in tables
+    ]  # fmt: skip
+
+
+def long_table(tables: Sequence[Table]) -> pd.DataFrame:
+    """All tables as one, a line a cell: table, number of the row from 1, the row's words, column, the numbers, their unit, and the
+    words of a cell without number."""
+    import pandas as pd
+
+    lines: list[dict[str, Any]] = []
+    for table in tables:
+        for number, row in enumerate(table.rows, 1):
+            label = " / ".join(text for cell in row[: table.left] if (text := str(cell)))
+            for column, cell in zip(table.columns[table.left :], row[table.left :], strict=True):
+                content = cell.to_json() if isinstance(cell, Quantity) else {"words": cell}
+                lines.append({"table": table.title, "row": number, "label": label, "column": column, **content})
+    further = dict.fromkeys(key for line in lines for key in line if key not in (*_PLACE, *NUMBERS, "unit", "words"))
+    return pd.DataFrame(lines, columns=[*_PLACE, *NUMBERS, *further, "unit", "words"], dtype=object)
+
+
+_PLACE = ("table", "row", "label", "column")
+
+
+def delimited(frame: pd.DataFrame) -> str:
+    """CSV: numbers in full precision, empty where infinite or unknown; words that no spreadsheet takes for a formula."""
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, str):
+            return escape.csv_words(value)
+        return "" if value is None or (number := finite(value)) is None else number
+
+    return frame.astype(object).map(shown).to_csv(index=False, lineterminator="\n")
+
+
+def dress(tables: Sequence[Table], style: str, width: int | None = None, colour: bool = False) -> str:
+    """Tables in one of `FORMATS`; JSON is a list of tables, CSV has one line a cell."""
+    forms: Mapping[str, Any] = {
+        "json": lambda: json.dumps(as_json(tables), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        "csv": lambda: delimited(long_table(tables)),
+        "latex": lambda: latex(tables),
+        "markdown": lambda: markdown(tables),
+    }
+    return forms[style]() if style in forms else terminal(tables, width, colour)

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
         elif notes == list(record.notes):
             raise InputError(f"{args.sweep} asks for no tables in its 'report' section; give its YAML file, or leave out --study")
     elif args.runs:
-        print(delimited(tables.runs_table(comparison)), end="")
+        print(delimited(tables.runs_frame(comparison)), end="")
     else:
         print(tables.render(comparison, args.format, record.name, study=study, times=not args.no_times, **look), end="")
     if args.write:

@@ -18,9 +18,9 @@ from envs.simulators.fifo.evaluator import Simulator
 from envs.sources.files import dump_problem, save
 from methods.contract.registry import configure
 from orchestration.analysis import schedule
+from orchestration.analysis.quantity import percent, significant
 from orchestration.analysis.schedule import why_not
 from orchestration.analysis.table import Table, terminal
-from orchestration.report.tables import percent, significant
 from orchestration.rewards.evaluators import build_evaluator
 from orchestration.specs.results import placement_array
 from orchestration.specs.sources import build_problem, costs_source, graph_source, network_source, own_network_name

@@ -17,8 +17,8 @@ import numpy as np
 from envs.problem.errors import InputError, nearest
 from envs.problem.measurement import Evaluator
 from orchestration.analysis.contest import Candidate, Contest
+from orchestration.analysis.quantity import significant
 from orchestration.analysis.table import Table, plural
-from orchestration.report.tables import significant
 from orchestration.rewards.evaluators import HOST_OPTIONS, build_evaluator, close_evaluators
 from orchestration.rewards.machine_lock import MachineLock
 from orchestration.specs.sources import recorded_problem

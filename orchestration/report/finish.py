@@ -14,6 +14,7 @@ import numpy as np
 from envs.problem.errors import InputError
 from orchestration.analysis.comparison import Comparison, compare
 from orchestration.analysis.load import SweepRecord, load_sweep_record, remember
+from orchestration.analysis.quantity import significant
 from orchestration.analysis.runs import ProblemInfo, Run
 from orchestration.analysis.table import Table, delimited, dress
 from orchestration.report import tables
@@ -102,7 +103,7 @@ def _write_tables(record: SweepRecord, comparison: Comparison) -> list[Path]:
         "leaderboard.md": tables.render(comparison, "markdown", record.name),
         "leaderboard.tex": tables.render(comparison, "latex", record.name),
         "leaderboard.csv": tables.render(comparison, "csv", record.name),
-        "runs.csv": delimited(tables.runs_table(comparison)),
+        "runs.csv": delimited(tables.runs_frame(comparison)),
     }
     for name, text in contents.items():
         (record.folder / name).write_text(text, encoding="utf-8")
@@ -146,7 +147,7 @@ def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool) -> tuple[lis
         save(dump_problem(problem, placement[None, :]), files[0])
         if draw:
             scale, unit = info.scale
-            title = f"{info.name}: {tables.significant(info.best * scale)} {unit} by {run.method}, seed {run.seed}"
+            title = f"{info.name}: {significant(info.best * scale)} {unit} by {run.method}, seed {run.seed}"
             files += placed_graph.draw(problem, placement, folder / f"{stem}.graph", title)
             plan, origin = _plan(record, run, problem, placement)
             bound = info.bound if info.objective_name == "makespan" else None

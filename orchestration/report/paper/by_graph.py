@@ -1,15 +1,14 @@
-"""Tables with a column for each graph."""
+"""Tables with a row for each method and columns for each graph."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-import numpy as np
-
+from orchestration.analysis.quantity import Entry, decimals, quantity
 from orchestration.analysis.runs import Run
 from orchestration.analysis.table import Table
-from orchestration.report.paper.study import Study, finite_mean, rounded
+from orchestration.report.paper.study import Study, finite_mean, quoted
 from orchestration.specs.results import ProposedBlock
 
 
@@ -18,11 +17,12 @@ def speedup(study: Study) -> Table:
     base = str(study.entry.get("baseline") or study.methods[0])
 
     def time(method: str, graph: str) -> float:
-        return finite_mean([s.run.objective for s in study.of(method) if s.problem.graph.name == graph])
+        return finite_mean([run.objective for run in study.runs_of(method, graph)])
 
-    def cells(method: str, graph: str) -> list[str]:
+    def cells(method: str, graph: str) -> list[Entry]:
         own, reference = time(method, graph), time(base, graph)
-        return [rounded(1e3 * own, 3), rounded(100.0 * (1.0 - own / reference) if math.isfinite(reference) else math.nan, 1)]
+        less = 100.0 * (1.0 - own / reference) if math.isfinite(reference) else math.nan
+        return [quantity(decimals(3), "ms", value=1e3 * own), quantity(decimals(1), "%", value=less)]
 
     note = f"%: speed-up, 100 (1 - time / time of {base}); mean over seeds of the best placement found."
     return _by_graph(study, ("ms", "%"), cells, note)
@@ -31,11 +31,11 @@ def speedup(study: Study) -> Table:
 def search_time(study: Study) -> Table:
     """HSDAG's Table 5: seconds of search, mean over seeds, and those of the method itself."""
 
-    def cells(method: str, graph: str) -> list[str]:
-        runs = [s.run for s in study.of(method) if s.problem.graph.name == graph]
-        spent = max((r.evaluations for r in runs), default=0)
-        wall, own = (finite_mean(values) for values in ([r.wall_seconds for r in runs], [r.learner_seconds for r in runs]))
-        return [rounded(wall, 1), rounded(own, 1), str(spent or "–")]
+    def cells(method: str, graph: str) -> list[Entry]:
+        runs = study.runs_of(method, graph)
+        times = [finite_mean(values) for values in ([r.wall_seconds for r in runs], [r.learner_seconds for r in runs])]
+        spent = max((r.evaluations for r in runs), default=0) or None
+        return [*(quantity(decimals(1), "s", value=t) for t in times), quantity(decimals(0), value=spent)]
 
     note = "s: wall time of a trial; own s: of that in the method itself, the rest is measuring. What ran beside a trial slows it down."
     return _by_graph(study, ("s", "own s", "evals"), cells, note)
@@ -44,14 +44,16 @@ def search_time(study: Study) -> Table:
 def proposed(study: Study) -> Table:
     """Mars's Figure 7: what was proposed in each quarter of the search, mean over seeds and over the placements that could run."""
 
-    def cells(method: str, graph: str) -> list[str]:
-        runs = [s.run for s in study.of(method) if s.problem.graph.name == graph]
+    def cells(method: str, graph: str) -> list[Entry]:
+        runs = study.runs_of(method, graph)
         blocks = [block for run in runs for block in _quarters(run)]
-        means = [[b.mean for q, b in blocks if q == k and b.valid] for k in range(4)]
-        weights = [[b.valid for q, b in blocks if q == k and b.valid] for k in range(4)]
+        shown: list[Entry] = []
+        for quarter in range(4):
+            found = [(b.mean, b.valid) for q, b in blocks if q == quarter and b.valid]
+            weight = sum(n for _, n in found)
+            shown.append(quantity(decimals(3), value=math.fsum(mean * n for mean, n in found) / weight if found else None, n=weight))
         runnable, asked = sum(b.valid for _, b in blocks), sum(run.evaluations for run in runs)
-        shown = [f"{np.average(m, weights=w):.3f}" if m else "–" for m, w in zip(means, weights, strict=True)]
-        return [*shown, rounded(100.0 * (1.0 - runnable / asked) if asked else math.nan, 1)]
+        return [*shown, quantity(decimals(1), "%", value=100.0 * (1.0 - runnable / asked) if asked else math.nan, of=asked)]
 
     note = "Objective of the placements proposed in the four quarters of the search, mean of those that could run; %: that could not."
     return _by_graph(study, ("1/4", "2/4", "3/4", "4/4", "%"), cells, note)
@@ -63,16 +65,15 @@ def _quarters(run: Run) -> list[tuple[int, ProposedBlock]]:
     return [(min(3, 2 * (begin + b.evaluations) // max(run.evaluations, 1)), b) for begin, b in zip(begins, run.proposed, strict=False)]
 
 
-def _by_graph(study: Study, units: Sequence[str], cells: Callable[[str, str], list[str]], note: str) -> Table:
+def _by_graph(study: Study, units: Sequence[str], cells: Callable[[str, str], list[Entry]], note: str) -> Table:
     """A row a method, for each graph the ``cells`` in their ``units`` and, where the entry gives it, the paper's figure."""
-    graphs = list(dict.fromkeys(s.problem.graph.name for s in study.scores))
-    printed = {m: row for m, row in study.paper.items() if isinstance(row, Mapping)}
+    printed, graphs = study.printed, study.graphs
     heads = [*units, *(["paper"] if printed else [])]
     rows = []
     for method in study.methods:
-        row = [method]
+        row: list[Entry] = [method]
         for graph in graphs:
             row += cells(method, graph)
-            row += [str(printed.get(method, {}).get(graph, "–"))] if printed else []
+            row += [quoted(printed.get(method, {}).get(graph))] if printed else []
         rows.append(row)
     return study.table(["method", *(f"{graph} {head}" for graph in graphs for head in heads)], rows, note)

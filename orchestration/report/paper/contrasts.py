@@ -4,16 +4,17 @@ scratch. Which of a sweep's runs a table is about is decided in ``orchestration/
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from envs.problem.errors import InputError
 from orchestration.analysis.comparison import Cell
+from orchestration.analysis.quantity import NONE, Entry, Quantity, over_seeds, p_value, quantity
 from orchestration.analysis.statistics import holm, paired_test
-from orchestration.report.paper.study import BySeed, shares, shown_shares
-from orchestration.report.tables import NONE, p_value, shown_cell
+from orchestration.report.paper.study import compared, finite_mean
+from orchestration.report.tables import of_cell
 
 if TYPE_CHECKING:
     from orchestration.analysis.table import Table
@@ -79,35 +80,39 @@ def _held_out(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
 def ablation(study: Study) -> Table:
     """Every change against its base, stage by stage: the objective as measured, paired by problem."""
     base = str(study.entry.get("base") or study.methods[0])
-    stages = list(dict.fromkeys(s.run.stage for s in study.of(base)))
-    if not stages:
-        raise InputError(f"the base {base!r} of the ablations has no result; let the sweep run on")
     graphs = list(dict.fromkeys(s.info.graph for s in study.of(base)))
+    if not graphs:
+        raise InputError(f"the base {base!r} of the ablations has no result; let the sweep run on")
     graphs = graphs if len(graphs) <= GRAPHS_UP_TO else []
-    rows = []
-    for stage in stages:
-        reference = _by_problem(study.of(base), stage)
-        others = [(m, _by_problem(study.of(m), stage)) for m in study.methods if m != base]
-        others = [(m, own) for m, own in others if own]
-        p_values = holm([_test(own, reference) for _, own in others])
-        where = [stage] if len(stages) > 1 else []
+    graph_of = {s.run.problem: s.info.graph for s in study.scores}
+    stages = study.runs[study.runs["method"] == base].groupby("stage", sort=False)
+    rows: list[list[Entry]] = []
+    for stage, of_base in stages:
+        where: list[Entry] = [str(stage)] if len(stages) > 1 else []
+        reference = of_base.groupby("measured")["objective"].mean()
         times = [_time([s for s in study.of(base) if (s.run.stage, s.info.graph) == (stage, g)]) for g in graphs]
-        rows.append([base, *where, f"{len(reference)}", "base", *times, "", ""])
-        for (method, own), p in zip(others, p_values, strict=True):
-            graph_of = {s.run.problem: s.info.graph for s in study.of(method)}
-            ratios = {key: _mean(own[key]) / _mean(reference[key]) for key in own if key in reference}
-            cells = [_change([r for key, r in ratios.items() if graph_of[key] == g]) for g in graphs]
-            usable = sum(0 < r < math.inf for r in ratios.values())
-            problems = f"{usable}" if usable == len(reference) else f"{usable}/{len(reference)}"
-            rows.append(
-                [method, *where, problems, _change(list(ratios.values())), *cells, shown_shares(shares(own, reference)), p_value(p)]
-            )
-    columns = ["method", *(["stage"] if len(stages) > 1 else []), "problems", "change", *graphs, "% better / equal / worse", "Wilcoxon p"]
+        rows.append([base, *where, quantity(_of_all, value=len(reference), of=len(reference)), "base", *times, "", ""])
+        at_stage = study.runs[study.runs["stage"] == stage]
+        others = [(m, own) for m in study.methods if m != base and len(own := at_stage[at_stage["method"] == m])]
+        means = [own.groupby("measured")["objective"].mean().reindex(reference.index).dropna() for _, own in others]
+        p_values = holm([paired_test(mean.to_numpy(), reference[mean.index].to_numpy()) for mean in means])
+        for (method, own), mean, p in zip(others, means, p_values.tolist(), strict=True):
+            ratios = mean / reference[mean.index]
+            usable = quantity(_of_all, value=sum(map(_usable, ratios)), of=len(reference))
+            cells = [_change(ratio for key, ratio in ratios.items() if graph_of[str(key)] == g) for g in graphs]
+            better = compared(own, of_base, "measured", "objective")
+            rows.append([method, *where, usable, _change(ratios), *cells, better, quantity(p_value, value=p)])
+    staged = ["stage"] if len(stages) > 1 else []
+    columns = ["method", *staged, "problems", "change", *graphs, "% better / equal / worse", "Wilcoxon p"]
     unit = _unit(study.scores)
     notes = [f"change: geometric mean over problems of the objective against that of {base}, means over seeds; negative is better."]
     notes += [f"The row of the base gives its mean over seeds{f' in {unit}' if unit else ''}, those below the change."] if graphs else []
     notes += ["Wilcoxon p: signed-rank test on means a problem, two-sided, Holm-corrected for the rows of a stage."]
-    return study.table(columns, rows, *notes, left=2 if len(stages) > 1 else 1)
+    return study.table(columns, rows, *notes, left=2 if staged else 1)
+
+
+def _of_all(value: int, of: int) -> str:
+    return f"{value}" if value == of else f"{value}/{of}"
 
 
 def generalization(study: Study) -> Table:
@@ -125,20 +130,18 @@ def generalization(study: Study) -> Table:
     networks = len({i.network for i in infos.values()}) > 1
     scratch = next((name for name, stages in columns.items() if all(kinds.get(s) == "search" for s in stages)), None)
     unit = _unit(transferred)
-    rows = []
+    rows: list[list[Entry]] = []
     for method in methods:
         every: dict[str, list[float]] = {name: [] for name in columns}
         for key, info in infos.items():
-            found = {
-                name: [s for s in study.of(method) if s.run.stage in stages and s.problem.content_hash == key]
-                for name, stages in columns.items()
-            }
-            means = {name: _mean({0: [s.run.objective for s in scores]}) for name, scores in found.items()}
+            of_problem = [s for s in study.of(method) if s.problem.content_hash == key]
+            found = {name: [s for s in of_problem if s.run.stage in stages] for name, stages in columns.items()}
+            means = {name: float(np.mean([s.run.objective for s in scores] or [math.nan])) for name, scores in found.items()}
             cells = []
             for name, scores in found.items():
                 ratio = math.nan if scratch is None or name == scratch else means[name] / means[scratch]
                 every[name].append(ratio)
-                cells.append(_time(scores) + (f" ({_change([ratio])})" if _usable(ratio) else ""))
+                cells.append(_with_change(_time(scores), ratio))
             label = f"{info.graph}@{info.network}" if networks else info.graph
             rows.append([label if unit else f"{label}, {info.scale[1]}", method, *cells])
         if scratch is not None and len(infos) > 1:
@@ -149,6 +152,17 @@ def generalization(study: Study) -> Table:
         rows = [[row[0], *row[2:]] for row in rows]
         notes.append(f"Method: {methods[0]}.")
     return study.table(["graph", *(["method"] if len(methods) > 1 else []), *columns], rows, *notes, left=2 if len(methods) > 1 else 1)
+
+
+def _with_change(time: Quantity, ratio: float) -> Quantity:
+    """A time with its change against another in brackets, if that is known."""
+    if not _usable(ratio):
+        return time
+
+    def show(change: float, **numbers: Any) -> str:
+        return f"{time.show(**numbers)} ({_signed(change)})"
+
+    return quantity(show, time.unit, **time.numbers, change=100 * (ratio - 1))
 
 
 def _columns(study: Study) -> dict[str, list[str]]:
@@ -163,33 +177,18 @@ def _columns(study: Study) -> dict[str, list[str]]:
     return {f"{s} (from scratch)" if kinds[s] == "search" else s: [s] for s in ordered}
 
 
-def _by_problem(scores: Sequence[Score], stage: str) -> dict[str, dict[int, list[float]]]:
-    """Objectives of a stage by problem, as it was measured, and seed."""
-    found: dict[str, dict[int, list[float]]] = {}
-    for s in scores:
-        if s.run.stage == stage:
-            found.setdefault(s.run.problem, {}).setdefault(s.run.seed, []).append(s.run.objective)
-    return found
-
-
-def _mean(seeds: BySeed) -> float:
-    values = [v for vs in seeds.values() for v in vs]
-    return math.fsum(values) / len(values) if values else math.nan
-
-
-def _test(own: Mapping[str, BySeed], reference: Mapping[str, BySeed]) -> float:
-    shared = sorted(own.keys() & reference.keys())
-    return paired_test(np.array([_mean(own[k]) for k in shared]), np.array([_mean(reference[k]) for k in shared]))
-
-
 def _usable(ratio: float) -> bool:
     return math.isfinite(ratio) and ratio > 0
 
 
-def _change(ratios: Sequence[float]) -> str:
+def _change(ratios: Iterable[float]) -> Quantity:
     """The geometric mean of ratios as a change in percent; those that are infinite or unknown are left out."""
     logs = [math.log(r) for r in ratios if _usable(r)]
-    return f"{round(100 * math.expm1(math.fsum(logs) / len(logs)), 1) + 0.0:+.1f} %" if logs else NONE
+    return quantity(_signed, "%", value=100 * math.expm1(math.fsum(logs) / len(logs)) if logs else math.nan)
+
+
+def _signed(value: float) -> str:
+    return NONE if math.isnan(value) else f"{round(value, 1) + 0.0:+.1f} %"
 
 
 def _unit(scores: Sequence[Score]) -> str | None:
@@ -197,10 +196,10 @@ def _unit(scores: Sequence[Score]) -> str | None:
     return units.pop() if len(units) == 1 else None
 
 
-def _time(scores: Sequence[Score]) -> str:
-    """Mean ± standard deviation over runs that have a placement, in the unit for people."""
+def _time(scores: Sequence[Score]) -> Quantity:
+    """Mean and standard deviation over runs that have a placement, in the unit for people."""
     placed = [s.run.objective for s in scores if math.isfinite(s.run.objective)]
     if not placed:
-        return NONE
+        return quantity(over_seeds, value=math.nan, deviation=math.nan, n=0, of=len(scores))
     deviation = float(np.std(placed, ddof=1)) if len(placed) > 1 else math.nan
-    return shown_cell(Cell(math.fsum(placed) / len(placed), deviation, len(scores), len(scores) - len(placed)), scores[0].info)
+    return of_cell(Cell(finite_mean(placed), deviation, len(scores), len(scores) - len(placed)), scores[0].info)

@@ -10,34 +10,39 @@ import numpy as np
 
 from envs.hosts.openvino.model import agreement
 from envs.problem.errors import InputError
+from orchestration.analysis.quantity import Entry, quantity
 from orchestration.folder.ledger import entries
 from orchestration.rewards.evaluators import build_evaluator, close_evaluators
 from orchestration.specs.results import placement_array
 
 if TYPE_CHECKING:
+    from orchestration.analysis.table import Table
     from orchestration.report.paper.study import Score, Study
 
 COLUMNS = ("pair", "graph", "MSE", "cosine", "L2 norm", "L2 / norm")
 
 
-def outputs_rows(study: Study) -> list[list[str]]:
-    """A row for every graph and pair of methods: mean squared error, cosine similarity, L2 norm of the difference.
+def outputs(study: Study) -> Table:
+    """HSDAG's Table 4: what the best placements compute, method against method, run once more on this machine.
 
-    Of each method the best placement of all its seeds is taken.
+    A row for every graph and pair of methods: mean squared error, cosine similarity, L2 norm of the difference. Of each method
+    the best placement of all its seeds is taken.
 
     Raises:
         InputError: if the sweep did not measure with an OpenVINO host, or only one method has a placement.
     """
     best = _best(study)
-    rows = []
+    rows: list[list[Entry]] = []
     for graph, methods in best.items():
         for (one, a), (other, b) in itertools.combinations(methods.items(), 2):
             found = agreement(a, b)
             pair = f"{one} vs {other}"
-            rows.append([pair, graph, f"{found.mse:.3e}", f"{found.cosine:.6f}", f"{found.l2:.3g}", f"{found.relative:.2e}"])
+            numbers = zip(("{:.3e}", "{:.6f}", "{:.3g}", "{:.2e}"), (found.mse, found.cosine, found.l2, found.relative), strict=True)
+            rows.append([pair, graph, *(quantity(lambda value, form=form: form.format(value), value=x) for form, x in numbers)])
     if not rows:
         raise InputError("outputs are compared between methods, but fewer than two have a placement; let the sweep run on")
-    return rows
+    note = "Outputs of the best placements on the same inputs; the last column is relative to the second one."
+    return study.table(COLUMNS, rows, note)
 
 
 def _best(study: Study) -> Mapping[str, Mapping[str, Sequence[np.ndarray]]]:

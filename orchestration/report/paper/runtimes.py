@@ -1,16 +1,19 @@
-"""Tables with a row for each graph and a column for each method: run times as GDP and Mars print them, and how soon they were found."""
+"""Tables of run times as GDP and Mars print them, and of how soon they were found."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orchestration.analysis.statistics import stratified_bootstrap
+from orchestration.analysis.quantity import NONE, Entry, Quantity, decimals, quantity
+from orchestration.analysis.statistics import LEVEL, stratified_bootstrap
+from orchestration.report.paper.study import finite_mean, quoted
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from orchestration.analysis.runs import Run
     from orchestration.analysis.table import Table
     from orchestration.report.paper.study import Study
@@ -21,27 +24,24 @@ NEAR = 1.01
 
 def runtimes(study: Study) -> Table:
     """GDP's Table 1 and Mars's Table 2: seconds of the best placement, mean over seeds, and the paper's; ratios to ``baseline``."""
-    graphs, printed = _graphs(study), _printed(study)
-    columns, means = ["graph"], {m: [_mean(_runs(study, m, g)) for g in graphs] for m in study.methods}
+    graphs, printed, base = study.graphs, study.printed, _base(study)
+    found = {(m, g): [r.objective for r in study.runs_of(m, g)] for m in study.methods for g in graphs}
+    means = {m: [finite_mean(found[m, g]) for g in graphs] for m in study.methods}
+    columns = ["graph"]
+    last: list[Entry] = [f"less than {base}, geometric mean"]
+    rows: list[list[Entry]] = [[graph] for graph in graphs]
     for method in study.methods:
-        columns += [method, *(["paper"] if method in printed else [])]
-    rows = []
-    for i, graph in enumerate(graphs):
-        row = [graph]
-        for method in study.methods:
-            found = _runs(study, method, graph)
-            failed = sum(not math.isfinite(r.objective) for r in found)
-            row.append(_seconds(means[method][i], failed, len(found)))
-            row += [str(printed[method].get(graph, "–"))] if method in printed else []
-        rows.append(row)
-    base = _base(study)
-    last = [f"less than {base}, geometric mean"]
-    for method in study.methods:
+        columns.append(method)
+        for row, graph, mean in zip(rows, graphs, means[method], strict=True):
+            values = found[method, graph]
+            row.append(quantity(_seconds, "s", value=mean, n=sum(map(math.isfinite, values)), of=len(values)))
         last.append(_gain(means[method], means[base]))
         if method in printed:
-            theirs, reference = ([_number(printed.get(m, {}).get(g)) for g in graphs] for m in (method, base))
-            last.append(_gain(theirs, reference))
-    note = f"Seconds of a step, simulated; mean over seeds of the best placement found. Last row: 100 (1 - time / time of {base})."
+            columns.append("paper")
+            for row, graph in zip(rows, graphs, strict=True):
+                row.append(quoted(printed[method].get(graph)))
+            last.append(_gain(*([_number(printed.get(m, {}).get(g)) for g in graphs] for m in (method, base))))
+    note = f"Seconds of a step, {study.origin}; mean over seeds of the best placement found. Last row: 100 (1 - time / time of {base})."
     return study.table(columns, [*rows, last], note)
 
 
@@ -50,44 +50,50 @@ def evaluations(study: Study) -> Table:
 
     The goal of a graph and seed is the worst of the final placements of all methods of the table, so that every search reaches it.
     """
-    graphs, base = _graphs(study), _base(study)
-    needed: dict[tuple[str, str, int], float] = {}
-    for graph in graphs:
-        rows = {(m, r.seed): r for m in study.methods for r in _runs(study, m, graph)}
-        for seed in {s for _, s in rows}:
-            goal = max(r.objective for (_, s), r in rows.items() if s == seed)
-            for (method, s), run in rows.items():
-                if s == seed and math.isfinite(goal):
-                    needed[graph, method, s] = _arrival(run, NEAR * goal)
-    rows_out = []
-    for method in study.methods:
-        row = [method]
-        for graph in graphs:
-            row.append(_figure(_mean_of([n for (g, m, _), n in needed.items() if (g, m) == (graph, method)]), 0))
-        pairs = [(g, n, needed[g, base, s]) for (g, m, s), n in needed.items() if m == method and (g, base, s) in needed]
-        row.append("–" if method == base else _saved(pairs))
-        rows_out.append(row)
-    columns = ["method", *graphs, f"fewer than {base}, % (95 % interval)"]
-    return study.table(columns, rows_out, "Placements until within 1 % of the worst final placement of the methods shown, by seed.")
+    import pandas as pd  # not at the start: whoever only checks a sweep needs none of it
+
+    base, graphs = _base(study), study.graphs
+    searches = {(s.run.method, s.problem.graph.name, s.run.seed): s.run for s in study.scores}
+    found = pd.DataFrame([(*key, run) for key, run in searches.items()], columns=["method", "graph", "seed", "run"])
+    found["goal"] = found["run"].map(lambda run: run.objective).groupby([found["graph"], found["seed"]]).transform("max")
+    needed = found[np.isfinite(found["goal"])].assign(needed=lambda rows: [_arrival(r.run, NEAR * r.goal) for r in rows.itertuples()])
+    pairs = needed.merge(needed[needed["method"] == base], on=["graph", "seed"], suffixes=("", "_base"))
+    means = needed.groupby(["method", "graph"])["needed"].mean()
+    rows = [
+        [
+            method,
+            *(quantity(decimals(0), value=means.get((method, graph))) for graph in graphs),
+            NONE if method == base else _saved(pairs[pairs["method"] == method]),
+        ]
+        for method in study.methods
+    ]
+    columns = ["method", *graphs, f"fewer than {base}, % ({100 * LEVEL:.0f} % interval)"]
+    return study.table(columns, rows, "Placements until within 1 % of the worst final placement of the methods shown, by seed.")
 
 
-def _saved(pairs: list[tuple[str, float, float]]) -> str:
+def _saved(pairs: pd.DataFrame) -> Quantity:
     """1 - mean evaluations / mean of the baseline's, a graph at a time, then the mean over graphs, with a bootstrap over seeds.
 
     Means come before the ratio: the mean of ratios of two searches that do not differ is well above 1.
     """
-    if not pairs:
-        return "–"
-    graphs, own, theirs = np.array([g for g, _, _ in pairs]), np.array([n for _, n, _ in pairs]), np.array([n for _, _, n in pairs])
+    if pairs.empty:
+        return quantity(_interval, "%", value=math.nan, low=math.nan, high=math.nan)
+    own, theirs, graphs = pairs["needed"].to_numpy(), pairs["needed_base"].to_numpy(), pairs["graph"].to_numpy()
 
     def share(drawn: np.ndarray) -> np.ndarray:
         rows = drawn.astype(np.int64)
         each = [1 - own[rows[:, graphs == g]].mean(axis=1) / theirs[rows[:, graphs == g]].mean(axis=1) for g in np.unique(graphs)]
-        return np.mean(each, axis=0)
+        return 100 * np.mean(each, axis=0)
 
     rows = np.arange(len(pairs), dtype=np.float64)
     low, high = stratified_bootstrap(rows, graphs, share)
-    return f"{100 * float(share(rows[None, :])[0]):.1f} ({100 * float(low):.1f} to {100 * float(high):.1f})"
+    return quantity(_interval, "%", value=float(share(rows[None, :])[0]), low=float(low), high=float(high))
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    if math.isnan(value):
+        return NONE
+    return f"{value:.1f}" + ("" if math.isnan(low) else f" ({low:.1f} to {high:.1f})")
 
 
 def _arrival(run: Run, goal: float) -> float:
@@ -100,45 +106,18 @@ def _base(study: Study) -> str:
     return base if base in study.methods else study.methods[0]
 
 
-def _graphs(study: Study) -> list[str]:
-    return list(dict.fromkeys(s.problem.graph.name for s in study.scores))
-
-
-def _printed(study: Study) -> dict[str, Mapping[str, object]]:
-    return {m: row for m, row in study.paper.items() if isinstance(row, Mapping)}
-
-
-def _runs(study: Study, method: str, graph: str) -> list[Run]:
-    return [s.run for s in study.of(method) if s.problem.graph.name == graph]
-
-
-def _mean(runs: list[Run]) -> float:
-    return _mean_of([r.objective for r in runs if math.isfinite(r.objective)])
-
-
-def _mean_of(values: list[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
-
-
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _seconds(mean: float, failed: int, count: int) -> str:
-    if not count:
-        return "–"
-    if failed == count:
-        return "OOM"
-    return f"{mean:.3f}" + (f" ({failed} of {count} failed)" if failed else "")
+def _seconds(value: float, n: int, of: int) -> str:
+    if not of:
+        return NONE
+    return "OOM" if not n else f"{value:.3f}" + (f" ({of - n} of {of} failed)" if n < of else "")
 
 
-def _gain(own: list[float], reference: list[float]) -> str:
+def _gain(own: list[float], reference: list[float]) -> Quantity:
     """How much less, in per cent of the reference, as a geometric mean over graphs where both are known."""
     ratios = [a / b for a, b in zip(own, reference, strict=True) if math.isfinite(a) and math.isfinite(b)]
-    if not ratios:
-        return "–"
-    return f"{100 * (1 - math.exp(math.fsum(map(math.log, ratios)) / len(ratios))):.1f} % of {len(ratios)}"
-
-
-def _figure(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if math.isfinite(value) else "–"
+    value = 100 * (1 - math.exp(math.fsum(map(math.log, ratios)) / len(ratios))) if ratios else math.nan
+    return quantity(lambda value, n: f"{value:.1f} % of {n}" if n else NONE, "%", value=value, n=len(ratios))

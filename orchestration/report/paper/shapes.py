@@ -11,23 +11,14 @@ from orchestration.analysis.table import Table
 from orchestration.report.paper.by_graph import proposed, search_time, speedup
 from orchestration.report.paper.contrasts import ablation, generalization
 from orchestration.report.paper.giph import by_depth, by_network, by_step, by_training, distribution, final, pairwise, relocation
+from orchestration.report.paper.outputs import outputs
 from orchestration.report.paper.runtimes import evaluations, runtimes
 from orchestration.report.paper.study import Scored, Study
-
-
-def _outputs(study: Study) -> Table:
-    """HSDAG's Table 4: what the best placements compute, method against method, run once more on this machine."""
-    from orchestration.report.paper.outputs import COLUMNS, outputs_rows
-
-    return study.table(
-        COLUMNS, outputs_rows(study), "Outputs of the best placements on the same inputs; the last column is relative to the second one."
-    )
-
 
 TABLES: Mapping[str, Callable[[Study], Table]] = {
     "final": final, "by-step": by_step, "by-depth": by_depth, "by-network": by_network, "pairwise": pairwise,
     "by-training": by_training, "distribution": distribution, "relocation": relocation, "speedup": speedup,
-    "search-time": search_time, "outputs": _outputs, "ablation": ablation, "generalization": generalization, "runtimes": runtimes,
+    "search-time": search_time, "outputs": outputs, "ablation": ablation, "generalization": generalization, "runtimes": runtimes,
     "evaluations": evaluations, "proposed": proposed,
 }  # fmt: skip
 
@@ -45,9 +36,7 @@ def study_tables(record: SweepRecord, section: Mapping[str, Any], notes: list[st
     scored, made = Scored(record), []
     for entry in section.get("tables") or ():
         try:
-            study = Study(record, entry, scored)
-            if not study.scores:
-                raise InputError("none of its runs has ended")
+            study = Study.of_entry(record, entry, scored)
             made.append(TABLES[study.entry["shape"]](study))
         except Exception as error:  # whatever is wrong with one table, a host that does not answer say, the others stand
             if notes is None:

@@ -1,4 +1,4 @@
-"""Tables in a paper's shape, beside the paper's numbers: what a sweep's ``report: {tables: […]}`` asks for. No formatting of text here.
+"""The runs that one table in a paper's shape is about, as numbers: what a sweep's ``report: {tables: […]}`` asks for.
 
 Each entry names a ``shape`` and may narrow it to ``stages`` and ``methods``; ``paper`` gives the paper's numbers by row, ``note`` a
 sentence. Ratios are schedule length ratios (GiPH section 5) of the best placement found, simulated without noise.
@@ -7,10 +7,10 @@ sentence. Ratios are schedule length ratios (GiPH section 5) of the best placeme
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,11 +19,18 @@ from envs.problem.problem import Problem
 from envs.simulators.bounds import slr_denominator
 from envs.simulators.fifo.evaluator import Simulator
 from orchestration.analysis.load import SweepRecord
+from orchestration.analysis.quantity import NONE, Entry, Quantity, quantity, shares, with_error
 from orchestration.analysis.runs import ProblemInfo, Run
+from orchestration.analysis.source import origin
 from orchestration.analysis.table import Table
-from orchestration.report.tables import NONE
 from orchestration.specs.report_keys import KEYS, SHAPES
 from orchestration.specs.sources import build_problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EQUAL = 1e-9
+"""Relative difference below which two makespans are equal."""
 
 
 @dataclass(frozen=True)
@@ -65,53 +72,100 @@ class Study:
     """The runs that one table is about.
 
     Args:
-        record: the sweep.
         entry: the table asked for.
-        scored: shared by the tables of one report.
-
-    Raises:
-        InputError: for unknown keys, shapes, stages or methods.
+        scores: its runs.
+        record: the sweep.
     """
 
-    def __init__(self, record: SweepRecord, entry: Mapping[str, Any], scored: Scored | None = None) -> None:
+    def __init__(self, entry: Mapping[str, Any], scores: Sequence[Score], record: SweepRecord) -> None:
+        self.record, self.entry, self.scores = record, entry, scores
+        self.paper: Mapping[str, Any] = entry.get("paper") or {}
+        ran = list(dict.fromkeys(s.run.method for s in scores))
+        self.methods = [m for m in entry.get("methods") or ran if m in ran]
+
+    @classmethod
+    def of_entry(cls, record: SweepRecord, entry: Mapping[str, Any], scored: Scored | None = None) -> Study:
+        """The study of an entry of a definition; ``scored`` is shared by the tables of one report.
+
+        Raises:
+            InputError: for unknown keys or shapes, or if none of its runs has ended.
+        """
         unknown = next((key for key in entry if key not in KEYS), None)
         if unknown is not None:
             raise InputError(f"unknown key {unknown!r} of a table in 'report'{nearest(unknown, KEYS)}")
         if entry.get("shape") not in SHAPES:
             raise InputError(f"unknown shape {entry.get('shape')!r} of a table in 'report'{nearest(str(entry.get('shape')), SHAPES)}")
-        self.record, self.entry = record, entry
-        self.paper: Mapping[str, Any] = entry.get("paper") or {}
         stages, methods = entry.get("stages"), entry.get("methods")
         runs = [r for r in record.collection.runs if (not stages or r.stage in stages) and (not methods or r.method in methods)]
-        self.scores = (scored or Scored(record)).of(runs)
-        self.methods = list(methods or dict.fromkeys(s.run.method for s in self.scores))
-        self.methods = [m for m in self.methods if any(s.run.method == m for s in self.scores)]
+        if not runs:
+            raise InputError("none of its runs has ended")
+        return cls(entry, (scored or Scored(record)).of(runs), record)
 
     @cached_property
-    def tables(self) -> dict[str, dict[str, dict[int, list[float]]]]:
-        """Scores by method, problem (content hash) and seed."""
-        found: dict[str, dict[str, dict[int, list[float]]]] = {}
-        for s in self.scores:
-            found.setdefault(s.run.method, {}).setdefault(s.problem.content_hash, {}).setdefault(s.run.seed, []).append(s.value)
-        return found
+    def runs(self) -> pd.DataFrame:
+        """A line a run: ``method``, ``stage``, ``graph``, ``network``, ``problem`` (content hash), ``measured`` (the problem as measured
+        in one way), ``seed``, ``value`` (of its `Score`), ``objective``, ``evaluations``, and of the trial ``wall`` and ``own`` seconds."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "method": s.run.method, "stage": s.run.stage, "graph": s.problem.graph.name, "network": s.problem.network.name,
+                "problem": s.problem.content_hash, "measured": s.run.problem, "seed": s.run.seed, "value": s.value,
+                "objective": s.run.objective, "evaluations": s.run.evaluations, "wall": s.run.wall_seconds, "own": s.run.learner_seconds,
+            }
+            for s in self.scores
+        )  # fmt: skip
+
+    @property
+    def origin(self) -> str:
+        """``simulated``, or ``measured on HOST``."""
+        return origin((s.run.source, s.run.host) for s in self.scores)
+
+    @property
+    def graphs(self) -> list[str]:
+        """Names of the graphs, in the order of the runs."""
+        return list(self.runs["graph"].unique())
+
+    @property
+    def printed(self) -> dict[str, Mapping[str, Any]]:
+        """The paper's numbers of the rows that have several."""
+        return {m: row for m, row in self.paper.items() if isinstance(row, Mapping)}
 
     def of(self, method: str) -> list[Score]:
         """Its runs."""
         return [s for s in self.scores if s.run.method == method]
 
-    def compared(self, method: str, other: str) -> tuple[float, float, float] | None:
-        """Shares of runs of ``method`` that are better than, equal to and worse than ``other`` on the same problem (and seed)."""
-        return shares(self.tables.get(method, {}), self.tables.get(other, {}))
+    def runs_of(self, method: str, graph: str) -> list[Run]:
+        """Its runs on one graph."""
+        return [s.run for s in self.of(method) if s.problem.graph.name == graph]
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *notes: str, left: int = 1) -> Table:
+    def baseline(self) -> str:
+        """What the others are compared with: the entry's, the definition's, or HEFT."""
+        return str(self.entry.get("baseline") or self.record.known_baseline or "heft")
+
+    def compared(self, method: str, other: str) -> Quantity:
+        """Shares of runs of ``method`` that are better than, equal to and worse than ``other`` on the same problem (and seed)."""
+        runs = self.runs
+        return compared(runs[runs["method"] == method], runs[runs["method"] == other], "problem", "value")
+
+    def pivot(self, columns: Any, show: Callable[..., str], unit: str = "") -> pd.DataFrame:
+        """Mean, standard deviation (not of a sample but of all) and number of the values by method and column, as cells."""
+        import pandas as pd
+
+        groups = self.runs.groupby(["method", columns], sort=False)["value"]
+        means, deviations, sizes = groups.mean(), groups.std(ddof=0), groups.size()
+        cells = {key: quantity(show, unit, value=means[key], deviation=deviations[key], n=int(sizes[key])) for key in means.index}
+        names = list(dict.fromkeys(column for _, column in cells))
+        return pd.DataFrame([[cells.get((m, c), NONE) for c in names] for m in self.methods], self.methods, names, dtype=object)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Entry]], *notes: str, left: int = 1, footer: int = 0) -> Table:
         """With the entry's title and note, and a column of the paper's where it gives numbers by row."""
-        simple = self.paper and not any(isinstance(v, Mapping) for v in self.paper.values())
-        if simple:
+        if self.paper and not self.printed:
             columns = [*columns, "paper"]
-            rows = [[*row, str(self.paper.get(row[0], "–"))] for row in rows]
+            rows = [[*row, quoted(self.paper.get(str(row[0])))] for row in rows]
         given = self.entry.get("note")
         title = str(self.entry.get("title") or self.entry["shape"])
-        return Table(title, tuple(columns), tuple(tuple(r) for r in rows), (*notes, *([str(given)] if given else [])), left)
+        return Table(title, tuple(columns), tuple(map(tuple, rows)), (*notes, *([str(given)] if given else [])), left, footer)
 
 
 def _value(problem: Problem, run: Run) -> float:
@@ -121,13 +175,18 @@ def _value(problem: Problem, run: Run) -> float:
     return float(m.objective[0]) / (slr_denominator(problem) if problem.objective == "makespan" else 1.0)
 
 
-def mean_and_error(values: Sequence[float]) -> str:
-    """Mean and standard error, as text."""
+def quoted(printed: Any) -> Entry:
+    """A paper's figure as a definition gives it: a number, or words such as OOM."""
+    if isinstance(printed, int | float) and not isinstance(printed, bool):
+        return quantity(lambda value: str(printed), value=printed)
+    return NONE if printed is None else str(printed)
+
+
+def mean_and_error(values: Sequence[float]) -> Quantity:
+    """Mean and standard error."""
     array = np.array(values, dtype=np.float64)
-    if not array.size:
-        return "–"
-    error = f" ± {array.std(ddof=1) / math.sqrt(array.size):.3f}" if array.size > 1 else ""
-    return f"{array.mean():.3f}{error}"
+    error = float(array.std(ddof=1)) / math.sqrt(array.size) if array.size > 1 else math.nan
+    return quantity(with_error, value=float(array.mean()) if array.size else math.nan, error=error, n=array.size)
 
 
 def finite_mean(values: Sequence[float]) -> float:
@@ -136,39 +195,16 @@ def finite_mean(values: Sequence[float]) -> float:
     return math.fsum(finite) / len(finite) if finite else math.nan
 
 
-def rounded(value: float, digits: int) -> str:
-    """A finite number with so many digits; a dash otherwise."""
-    return f"{value:.{digits}f}" if math.isfinite(value) else "–"
+def compared(own: pd.DataFrame, reference: pd.DataFrame, by: str, value: str) -> Quantity:
+    """Shares of runs that are better than, equal to and worse than the reference's of the same ``by`` (a problem) and seed.
 
-
-EQUAL = 1e-9
-"""Relative difference below which two makespans are equal."""
-
-
-BySeed = Mapping[int, Sequence[float]]
-
-
-def shares(own: Mapping[Any, BySeed], reference: Mapping[Any, BySeed]) -> tuple[float, float, float] | None:
-    """Shares of runs that are better than, equal to and worse than the reference's on the same problem and seed.
-
-    Where the reference has not that seed, its mean over seeds stands for it. Both map problems to seeds to values; None without a pair.
+    Where the reference has not that seed, its mean over seeds stands for it.
     """
-    outcomes = []
-    for key, seeds in own.items():
-        against = reference.get(key, {})
-        for seed, values in seeds.items():
-            theirs = against.get(seed) or [v for vs in against.values() for v in vs]
-            outcomes += [_sign(a, float(np.mean(theirs))) for a in values if theirs]
-    if not outcomes:
-        return None
-    signs = np.array(outcomes)
-    return float(np.mean(signs < 0)), float(np.mean(signs == 0)), float(np.mean(signs > 0))
-
-
-def shown_shares(found: tuple[float, float, float] | None) -> str:
-    """Three percentages."""
-    return NONE if found is None else " / ".join(f"{100 * s:.1f}" for s in found)
-
-
-def _sign(a: float, b: float) -> int:
-    return 0 if a == b or abs(a - b) <= EQUAL * abs(b) else -1 if a < b else 1
+    of_seed, of_all = reference.groupby([by, "seed"])[value].mean(), reference.groupby(by)[value].mean()
+    theirs = [of_seed.get((key, seed), of_all.get(key)) for key, seed in zip(own[by], own["seed"], strict=True)]
+    known = np.array([x is not None for x in theirs], dtype=bool)
+    a, b = own[value].to_numpy()[known], np.array([x for x in theirs if x is not None], dtype=np.float64)
+    if not len(a):
+        return quantity(shares, better=math.nan, equal=math.nan, worse=math.nan)
+    equal = np.isclose(a, b, rtol=EQUAL, atol=0.0)
+    return quantity(shares, better=float(np.mean((a < b) & ~equal)), equal=float(np.mean(equal)), worse=float(np.mean((a > b) & ~equal)))

@@ -196,7 +196,7 @@ def test_graph_pictures_are_the_same_every_time(tmp_path: Path) -> None:
 
 def test_comparison_pictures_name_every_method(tmp_path: Path) -> None:
     results = [*small_study(12), trial("none", 0, problem("ga", None)), trial("late", 0, problem("gb", 2.0, evaluations=7))]
-    found = compare(collect(results, {"ga" * 4: 0.0009}))
+    found = compare(collect(results, {("ga" * 4, False): 0.0009}))
     for draw, name in (
         (comparison_plots.makespan_per_method, "makespan"), (comparison_plots.performance_profile, "profile"), (search_curves, "curves"),
         (partial(search_curves, points=proposed), "proposed"),

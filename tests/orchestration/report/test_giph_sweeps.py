@@ -109,11 +109,11 @@ def test_a_trained_policy_searches_other_problems_alike_everywhere(tmp_path, ray
     final, by_step, by_depth, by_network, pairwise, distribution, relocation = study_tables(load_sweep_record(local.folder), section)
     assert [row[0] for row in final.rows] == ["heft", "giph"] or [row[0] for row in final.rows] == ["giph", "heft"]
     assert by_network.columns[1:] == ("change=0", "change=1", "change=2", "worst against heft")
-    rows = {name: values for name, *values in by_network.rows}
+    rows = {name: values for name, *values in by_network.texts}
     worst = max(float(a) / float(b) for a, b in zip(rows["giph"][:3], rows["heft"][:3], strict=True))
     assert float(rows["giph"][3].split()[0]) == pytest.approx(100 * (worst - 1), abs=0.2) and rows["heft"][3] == "–"
-    assert pairwise.rows[1][2] == "59 / 5.2 / 35.8"
-    assert float(dict(r[:2] for r in distribution.rows)["heft"].split()[0]) >= 1.0
+    assert pairwise.texts[1][2] == "59 / 5.2 / 35.8"
+    assert float(dict(r[:2] for r in distribution.texts)["heft"].split()[0]) >= 1.0
     assert len(by_step.rows) == len(by_depth.rows) == 2 and len(relocation.rows) == 1
 
 

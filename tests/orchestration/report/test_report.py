@@ -14,12 +14,36 @@ import numpy as np
 import pytest
 
 from envs.problem.errors import InputError
+from orchestration.analysis import escape
 from orchestration.analysis.comparison import compare
 from orchestration.analysis.load import remember, remembered, sweep_folder
+from orchestration.analysis.quantity import percent, significant
 from orchestration.analysis.runs import collect
-from orchestration.analysis.table import FORMATS, Table, delimited, escape_latex, terminal
+from orchestration.analysis.source import source_of
+from orchestration.analysis.table import FORMATS, Table, delimited, terminal
 from orchestration.report import tables
+from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.trial import EvaluatorSpec
 from tests.orchestration.results import problem, small_study, trial
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "expected"),
+    [
+        (EvaluatorSpec(), (True, True, False)),
+        (EvaluatorSpec("simulator", FrozenDict({"noise": 0.0, "local": True, "fail": 0.5})), (True, True, False)),
+        (EvaluatorSpec("simulator", FrozenDict({"noise": 0.1})), (True, False, False)),
+        (EvaluatorSpec("simulator", FrozenDict({"measurement_noise": 0.1})), (True, False, False)),
+        (EvaluatorSpec("simulator", FrozenDict({"relocation": 10})), (True, False, False)),
+        (EvaluatorSpec("work-conserving"), (True, True, True)),
+        (EvaluatorSpec("work-conserving", FrozenDict({"inputs_everywhere": False, "samples": 4})), (True, True, False)),
+        (EvaluatorSpec("openvino", FrozenDict({"devices": {}})), (False, False, False)),
+        (EvaluatorSpec("dataflow"), (False, False, False)),
+    ],
+)
+def test_what_a_result_is_follows_from_its_evaluator(evaluator: EvaluatorSpec, expected: tuple[bool, bool, bool]) -> None:
+    source = source_of(evaluator)
+    assert (source.simulated, source.exact, source.free_inputs) == expected
 
 
 def test_scores_are_normalised_before_they_are_pooled() -> None:
@@ -55,7 +79,8 @@ def test_bounds_are_the_largest_known_and_only_for_exact_simulators() -> None:
         trial("a", 0, problem("gb", 2.0)),
         trial("a", 0, problem("gc", 2.0, protocol=noisy)),
     ]
-    collection = collect(results, {"ga" * 4: 1.0, "gb" * 4: 1.6, "gc" * 4: 1.9})
+    sources = {results[-1].trial: source_of(EvaluatorSpec("simulator", FrozenDict({"noise": 0.1})))}
+    collection = collect(results, {("ga" * 4, False): 1.0, ("gb" * 4, False): 1.6, ("gc" * 4, False): 1.9}, sources)
     assert {p.graph: p.bound for p in collection.problems} == {"ga": 1.2, "gb": 1.6, "gc": None}
     row = next(s for s in compare(collection).standings if s.method == "a")
     assert row.gap_to_bound == pytest.approx(((2.0 / 1.2 - 1) + (2.0 / 1.6 - 1)) / 2)
@@ -107,7 +132,7 @@ def test_order_of_arrival_and_times_of_the_machine_leave_the_report_alone(style:
     random.Random(4).shuffle(shuffled)
     texts = {tables.render(compare(collect(r)), style, "s", times=False) for r in (results, shuffled)}
     assert len(texts) == 1
-    assert delimited(tables.runs_table(compare(collect(results)))) == delimited(tables.runs_table(compare(collect(shuffled))))
+    assert delimited(tables.runs_frame(compare(collect(results)))) == delimited(tables.runs_frame(compare(collect(shuffled))))
 
 
 def test_csv_has_full_precision() -> None:
@@ -115,7 +140,7 @@ def test_csv_has_full_precision() -> None:
     rows = list(csv.DictReader(io.StringIO(tables.render(comparison, "csv"))))
     assert [r["method"] for r in rows] == ["m0", "m1", "m2"]
     assert float(rows[1]["iqm"]) == comparison.standings[1].iqm.value
-    runs = list(csv.DictReader(io.StringIO(delimited(tables.runs_table(comparison)))))
+    runs = list(csv.DictReader(io.StringIO(delimited(tables.runs_frame(comparison)))))
     assert len(runs) == 27 and min(float(r["score"]) for r in runs) == 1.0
 
 
@@ -124,7 +149,7 @@ def test_latex_is_escaped_and_balanced() -> None:
     text = tables.render(compare(collect(results)), "latex")
     assert r"100\%\_a\&b" in text and "100%_a" not in text
     assert text.count(r"\begin{") == text.count(r"\end{")
-    assert escape_latex("a^b~{c}") == r"a\textasciicircum{}b\textasciitilde{}\{c\}"
+    assert escape.latex("a^b~{c}") == r"a\textasciicircum{}b\textasciitilde{}\{c\}"
 
 
 def test_markdown_tables_have_equal_columns() -> None:
@@ -143,10 +168,10 @@ def test_wide_tables_are_cut_by_columns_not_wrapped() -> None:
 
 
 def test_numbers_for_people() -> None:
-    assert [tables.significant(x) for x in (0.0, 0.00123456, 1.23456, 123.456, 12345.6, 1e-9)] == [
+    assert [significant(x) for x in (0.0, 0.00123456, 1.23456, 123.456, 12345.6, 1e-9)] == [
         "0", "0.001235", "1.235", "123.5", "12,346", "1.000e-09",
     ]  # fmt: skip
-    assert [tables.percent(x) for x in (0.1234, 0.00001, 70.0, math.inf, None)] == ["12.3%", "0.0%", "7,000%", "∞", "–"]
+    assert [percent(x) for x in (0.1234, 0.00001, 70.0, math.inf, None)] == ["12.3%", "0.0%", "7,000%", "∞", "–"]
 
 
 def test_sweeps_are_found_by_name_folder_and_yaml(tmp_path: Path) -> None:

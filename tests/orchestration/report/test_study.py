@@ -108,11 +108,32 @@ def test_the_command_shows_them_in_every_format(ran, capsys, style):
     assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) > 20
 
 
+def test_programs_get_numbers(ran, capsys):
+    """JSON and CSV hold each number by itself, with what belongs to it, and words where there is no number."""
+    tables = {t["title"]: t for t in json.loads((ran / "study.json").read_text())}
+    final = tables["Final"]
+    (leader,) = [row for row in final["rows"] if row[0] == "local-search"]
+    mean = leader[3]
+    (better,) = (row[4] for row in final["rows"] if row[0] == "hot")
+    assert mean["n"] == 2 and mean["least"] <= mean["value"] <= mean["most"]
+    assert better.keys() == {"better", "equal", "worse"} and sum(better.values()) == pytest.approx(1)
+    times = [row[1] for row in tables["Held-out graphs"]["rows"][:3]]
+    assert all(t["unit"] in ("ms", "units") and t["n"] == t["of"] == 2 and t["deviation"] >= 0 and t["change"] > -100 for t in times)
+    cells = list(csv.DictReader(io.StringIO((ran / "study.csv").read_text())))
+    numbers = cells[0].keys() - {"table", "label", "column", "unit", "words"}
+    assert {"row", "value", "low", "high", "deviation", "n", "better", "equal", "worse"} <= numbers
+    for cell in cells:
+        assert all(float(cell[name]) is not None for name in numbers if cell[name]), cell
+        assert cell["words"] in ("", "base", "–")
+    assert main(["report", str(ran), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["study"] == list(tables.values())
+
+
 def test_ablations_are_told_as_changes_of_their_base(record):
     table = tables_of(record)["Ablations of local-search"]
     assert table.columns[:3] == ("method", "problems", "change") and [r[0] for r in table.rows] == ["local-search", "small-batch", "hot"]
     base = objectives(record, "local-search", "scratch")
-    for row in table.rows[1:]:
+    for row in table.texts[1:]:
         own = objectives(record, row[0], "scratch")
         assert row[1:3] == ("3", change(own, base))
         assert [row[3 + i] for i in range(3)] == [change({g: own[g]}, {g: base[g]}) for g in ("layered/0", "layered/1", "layered/2")]
@@ -126,12 +147,12 @@ def test_held_out_graphs_are_told_against_a_search_from_scratch(record):
     table = tables_of(record)["Held-out graphs"]
     assert table.columns == ("graph", "zero-shot", "finetune", "scratch (from scratch)")
     found = {stage: objectives(record, "toy-learner", stage) for stage in ("zero-shot", "finetune", "scratch")}
-    for graph, zero, tuned, scratch in table.rows[:3]:
+    for graph, zero, tuned, scratch in table.texts[:3]:
         for cell, stage in ((zero, "zero-shot"), (tuned, "finetune"), (scratch, "scratch")):
             mean = 1e3 * sum(found[stage][graph]) / 2
             assert float(cell.split()[0].replace(",", "")) == pytest.approx(mean, rel=1e-3)
         assert tuned.endswith(f"({change({graph: found['finetune'][graph]}, {graph: found['scratch'][graph]})})")
-    assert table.rows[3] == (
+    assert table.texts[3] == (
         "geometric mean",
         change(found["zero-shot"], found["scratch"]),
         change(found["finetune"], found["scratch"]),
@@ -143,7 +164,7 @@ def test_columns_may_gather_stages(record):
     entry = {"shape": "generalization", "columns": {"direct": "scratch", "transferred": ["finetune"]}}
     (table,) = study_tables(record, {"tables": [entry]})
     assert table.columns == ("graph", "direct", "transferred") and len(table.rows) == 4
-    assert table.rows[3][1] == "" and table.rows[3][2].endswith("%")
+    assert table.texts[3][1] == "" and table.texts[3][2].endswith("%")
 
 
 def test_an_entry_replaces_what_comes_by_itself():
