@@ -37,9 +37,10 @@ class Discipline:
     ``receiver``, or one ``bus`` for all."""
     synchronous: bool = False
     """Bulk-synchronous instead (Table 1, Appendix G): all operations of a level, a barrier, all their transfers, a barrier."""
-    processors: tuple[int, ...] = ()
-    """The processor of each device, any numbers; devices on the same one take turns. Empty: each has its own. For simulators: the
-    engine's devices share what they name."""
+    processors: tuple[int | tuple[int, ...], ...] = ()
+    """The processor of each device, any numbers, or the several processors that each of its operations takes at once; devices that share
+    one take turns, in the order of their waiting tasks: none starts before a better one that waits for a processor of its. Empty: each has
+    its own. For simulators: the engine's devices share what they name."""
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -48,24 +49,39 @@ class Discipline:
             raise InputError(f"unknown sharing {self.sharing!r}{nearest(self.sharing, SHARING)}")
         if self.channels < 1:
             raise InputError(f"channels is {self.channels}; a link has at least one")
-        object.__setattr__(self, "processors", tuple(self.processors))
+        object.__setattr__(self, "processors", tuple(p if isinstance(p, int) else tuple(p) for p in self.processors))
+        if any(p == () for p in self.processors):
+            raise InputError(f"processors is {list(self.processors)}; every device needs at least one")
 
     @property
     def text(self) -> str:
         """For protocols, where it is part of a measurement's identity."""
         kind = "bulk-synchronous" if self.synchronous else self.strategy
-        shared = f" processors={','.join(map(str, self.processors))}" if self.processors else ""
+        names = ["+".join(map(str, p)) for p in self._processor_sets]
+        shared = f" processors={','.join(names)}" if names else ""
         return f"{kind} channels={self.channels}/{self.sharing}{shared}"
 
     def compute_resources(self, devices: int) -> np.ndarray:
-        """Which device's queue each device is served from: the first one on its processor, int64[D].
+        """Which device's queue each device is served from: the first one on the same processors, int64[D].
 
         Raises:
             InputError: if there is not one processor a device.
         """
         if self.processors and len(self.processors) != devices:
             raise InputError(f"processors is {list(self.processors)}, but the network has {devices} devices; give one for each")
-        return np.array([self.processors.index(p) for p in self.processors] or range(devices), dtype=np.int64)
+        sets = [frozenset(p) for p in self._processor_sets]
+        return np.array([sets.index(p) for p in sets] or range(devices), dtype=np.int64)
+
+    @property
+    def _processor_sets(self) -> list[tuple[int, ...]]:
+        return [(p,) if isinstance(p, int) else p for p in self.processors]
+
+    def rivals(self, devices: int) -> np.ndarray:
+        """Which queues may not be served at the same time although they are different ones, bool[D, D]; [0, 0] if there are none."""
+        own = self.compute_resources(devices)
+        sets = [frozenset(p) for p in self._processor_sets]
+        overlap = np.array([[own[i] == i != j == own[j] and bool(a & b) for j, b in enumerate(sets)] for i, a in enumerate(sets)], dtype=bool)
+        return overlap if overlap.any() else np.zeros((0, 0), dtype=bool)
 
     def link_resources(self, devices: int) -> np.ndarray:
         """Which resource a transfer from device i to device j occupies, int32[D, D], counted from 0."""

@@ -148,9 +148,10 @@ def _arrays(problem: Problem, everywhere: bool) -> tuple[np.ndarray, ...]:
 
 
 @lru_cache(maxsize=256)
-def _discipline(problem: Problem, discipline: Discipline) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, bool]:
+def _discipline(problem: Problem, discipline: Discipline) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray, int, bool]:
     links, d = discipline.link_resources(problem.n_devices).astype(np.int64), problem.n_devices
-    return discipline.priorities(problem), discipline.compute_resources(d), links, discipline.channels, discipline.synchronous
+    stations = discipline.compute_resources(d), discipline.rivals(d)
+    return discipline.priorities(problem), stations, links, discipline.channels, discipline.synchronous
 
 
 @lru_cache(maxsize=4)

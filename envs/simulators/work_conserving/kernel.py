@@ -1,7 +1,7 @@
 """The compiled simulator of a work-conserving system (DOPPLER, Algorithms 1 and 2). Same bits as the SimPy reference.
 
 A task is an operation (its index v) or a transfer of a result to another device (V + the position, in outgoing-edge order, of
-the first edge that wants it). A resource is a device (0..D-1, one slot; devices that share a processor use the first one's) or a link
+the first edge that wants it). A resource is a device (0..D-1, one slot; devices with the same processors use the first one's) or a link
 (D.., as many slots as channels). Each
 resource has a queue of ready tasks ordered by (priority, order of becoming ready); running tasks are ordered by (time of their
 end, order of starting). All of these are skew heaps over the same two arrays of children, as a task is in one at a time.
@@ -166,7 +166,23 @@ def _next_phase(phase, phase_left):
 
 
 @numba.njit(cache=True, nogil=True)
-def run(placement, arrays, priority, processor, links, channels, synchronous, sigma, stream, start, finish, work):
+def _must_wait(r, rivals, slots, queue, first, second):
+    """Whether a device that shares some processors with ``r`` is busy, or has a task that comes before the next one of ``r``."""
+    if r >= rivals.shape[0]:
+        return False
+    mine = queue[r]
+    for other in range(rivals.shape[0]):
+        if rivals[r, other]:
+            if slots[other] == 0:
+                return True
+            head = queue[other]
+            if head >= 0 and (first[head] < first[mine] or (first[head] == first[mine] and second[head] < second[mine])):
+                return True
+    return False
+
+
+@numba.njit(cache=True, nogil=True)
+def run(placement, arrays, priority, stations, links, channels, synchronous, sigma, stream, start, finish, work):
     """Simulates one valid placement; fills ``start`` and ``finish`` float64[V + E] (operations, then transfers).
 
     Returns the outcome code and the makespan in seconds.
@@ -175,7 +191,7 @@ def run(placement, arrays, priority, processor, links, channels, synchronous, si
      output_bytes, parameter_bytes, memory, limited) = arrays  # fmt: skip
     scratch, phase_left, queue, slots, first, second, left, right = work
     shared, size, rank, references, missing, held, _, _ = scratch
-    n, devices = seconds.shape
+    (processor, rivals), (n, devices) = stations, seconds.shape
     _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchronous, (output_bytes, parameter_bytes), scratch, phase_left)
     start[:] = np.nan
     finish[:] = np.nan
@@ -212,7 +228,7 @@ def run(placement, arrays, priority, processor, links, channels, synchronous, si
                     edge += 1
                 else:
                     break
-            while slots[r] > 0 and queue[r] >= 0:
+            while slots[r] > 0 and queue[r] >= 0 and not _must_wait(r, rivals, slots, queue, first, second):
                 task = queue[r]
                 if synchronous:
                     stage = 2 * levels[task] if task < n else 2 * levels[source[task - n]] + 1
@@ -247,7 +263,7 @@ def run(placement, arrays, priority, processor, links, channels, synchronous, si
             slots[r] += 1
             if limited:
                 _release_inputs(v, n, home, placement, source, in_pointer, in_position, free, shared, references, output_bytes, held)
-            low, high, extra, send = r, r + 1, -1, v
+            low, high, extra, send = (r if rivals.size == 0 else 0), (r + 1 if rivals.size == 0 else devices), -1, v
         else:
             device = placement[target[task - n]]
             r = devices + links[home, device]
@@ -271,7 +287,7 @@ def run(placement, arrays, priority, processor, links, channels, synchronous, si
 @numba.njit(cache=True, nogil=True)
 def run_batch(placements, valid, arrays, discipline, sigma, key, first, traced, outcome, makespan, start, finish):
     """Simulates the valid rows of ``placements`` uint16[B, V]; ``start``/``finish`` have B rows of V + E if ``traced``, else one."""
-    priority, processor, links, channels, synchronous = discipline
+    priority, stations, links, channels, synchronous = discipline
     n, devices = arrays[9].shape
     edges = arrays[1].size
     scratch = (
@@ -289,7 +305,7 @@ def run_batch(placements, valid, arrays, discipline, sigma, key, first, traced, 
         if valid[b]:
             stream = row_key(key, first + b)
             outcome[b], makespan[b] = run(
-                placements[b], arrays, priority, processor, links, channels, synchronous, sigma, stream, start[row], finish[row], work
+                placements[b], arrays, priority, stations, links, channels, synchronous, sigma, stream, start[row], finish[row], work
             )
         else:
             outcome[b], makespan[b] = INVALID, np.nan

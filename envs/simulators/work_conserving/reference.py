@@ -39,6 +39,7 @@ class WorkConservingReference:
         self.priority = discipline.priorities(problem)
         self.links = discipline.link_resources(problem.n_devices)
         self.processor = discipline.compute_resources(problem.n_devices).tolist()
+        self.rivals = [np.flatnonzero(row).tolist() for row in discipline.rivals(problem.n_devices)]
         self.queues: dict[int, list[tuple[float, int, int]]] = {}
         self.slots: dict[int, int] = {d: 1 for d in range(problem.n_devices)}
         self.sequence = 0
@@ -109,11 +110,16 @@ class WorkConservingReference:
         queue = self.queues.get(resource, [])
         while queue and self.slots.setdefault(resource, self.discipline.channels) > 0:
             chosen = min(queue)
-            if self.discipline.synchronous and self._phase_of(chosen[2]) != self.phase:
+            if self._must_wait(resource, chosen) or (self.discipline.synchronous and self._phase_of(chosen[2]) != self.phase):
                 return
             queue.remove(chosen)
             self.slots[resource] -= 1
             self._begin(chosen[2], resource)
+
+    def _must_wait(self, resource: int, chosen: tuple[float, int, int]) -> bool:
+        """Whether a device that shares some processors is busy, or has a task that comes before ``chosen``."""
+        rivals = self.rivals[resource] if resource < len(self.rivals) else []
+        return any(self.slots[r] == 0 or min(self.queues.get(r) or [chosen]) < chosen for r in rivals)
 
     def _phase_of(self, task: int) -> int:
         n = self.graph.n_nodes
@@ -152,7 +158,8 @@ class WorkConservingReference:
                 self.missing[c] -= 1
                 if self.missing[c] == 0:
                     self._ready(self.processor[device], self.priority[c], c)
-        concerned = [resource] if task < n else [resource, self.processor[device]]
+        own = list(range(self.problem.n_devices)) if self.rivals else [resource]
+        concerned = own if task < n else [resource, self.processor[device]]
         if task < n:
             for d in dict.fromkeys(self.device[self.target[e]] for e in self.out[v]):
                 if d != device:

@@ -30,7 +30,8 @@ def test_kernel_and_simpy_agree_bit_for_bit(data, discipline, noise, everywhere,
     batch = data.draw(some_placements(problem, 4))
     if data.draw(st.booleans()):
         d = problem.n_devices
-        discipline = replace(discipline, processors=tuple(data.draw(st.lists(st.integers(0, 2), min_size=d, max_size=d))))
+        some = st.integers(0, 2) | st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True).map(tuple)
+        discipline = replace(discipline, processors=tuple(data.draw(st.lists(some, min_size=d, max_size=d))))
     fast = WorkConservingSimulator(discipline, noise, inputs_everywhere=everywhere)
     plain = ReferenceWorkConservingSimulator(discipline, noise, inputs_everywhere=everywhere)
     assert fast.protocol == plain.protocol
@@ -111,6 +112,21 @@ def test_devices_on_one_processor_take_turns():
         assert found.seconds[0] == seconds and ("processors" in found.protocol) == bool(processors)
     with pytest.raises(InputError, match="3 devices; give one for each"):
         WorkConservingSimulator(Discipline(processors=(0, 0))).evaluate(problem, placement)
+
+
+def test_a_device_of_two_processors_takes_both():
+    """``z`` has the processors of ``x`` and ``y``: nothing runs beside it, and what came after it does not get ahead of it."""
+    graph = ComputationGraph(list("iabcd"), ["op"] * 5, [0, 1, 3, 2, 1], np.zeros(5), [(0, k) for k in range(1, 5)], np.zeros(4))
+    problem = Problem(graph, DeviceNetwork(("x", "y", "z"), 1.0, 1.0, 0.0))
+    simulator = WorkConservingSimulator(Discipline(processors=(0, 1, (0, 1))))
+    found = simulator.evaluate(problem, np.array([[0, 0, 1, 2, 0], [0, 2, 0, 1, 2]], dtype=np.int16), trace=True)
+    # a on x and b on y begin together; c wants both and waits for b; d, behind c in line, waits too although x is free.
+    np.testing.assert_array_equal(found.start[0, 1:], [0, 0, 3, 5])
+    # a first, alone; b and c wait for it; d has come last and waits for both of them
+    np.testing.assert_array_equal(found.start[1, 1:], [0, 1, 1, 4])
+    assert simulator.protocol.endswith("processors=0,1,0+1 noise=0.0")
+    with pytest.raises(InputError, match="every device needs at least one"):
+        Discipline(processors=(0, ()))
 
 
 def test_memory_is_given_back():
