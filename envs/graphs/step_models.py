@@ -144,6 +144,20 @@ def _build(name: str, options: Mapping[str, Any]) -> ComputationGraph:
     )  # fmt: skip
 
 
+def build_step(name: str, options: Mapping[str, Any]) -> tuple[nn.Module, tuple[Any, ...]]:
+    """The module of a step with seeded random weights and inputs to run its forward pass, for options that `resolve_step` gave."""
+    import torch
+
+    from envs.graphs.models.seeded import seeded
+
+    model = STEPS[name]
+    definition = getattr(import_module(f"envs.graphs.models.{model.module}"), model.definition)
+    arguments = {**model.fixed, **{key: options[key] for key in model.built}}
+    shapes = [(kind, tuple(options[n] if isinstance(n, str) else n for n in shape)) for kind, shape in model.inputs]
+    inputs = tuple(torch.ones(shape, dtype=getattr(torch, kind)) for kind, shape in shapes)
+    return seeded(lambda: definition(**arguments)), inputs
+
+
 def _layers(module: nn.Module) -> list[list[nn.Module]]:
     """The modules of each layer of a network."""
     if hasattr(module, "layers") and callable(module.layers) and not hasattr(module.layers, "forward"):

@@ -67,8 +67,8 @@ def named_input_shapes(name: str, options: Mapping[str, Any]) -> list[tuple[int,
     return [tuple(options[n] if isinstance(n, str) else n for n in shape) for _, _, shape in NAMED[name].inputs]
 
 
-def convert_named(name: str, options: Mapping[str, Any]) -> Any:
-    """The ``openvino.Model`` of a named model with seeded random weights, for resolved options."""
+def build_named(name: str, options: Mapping[str, Any]) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """A named model with seeded random weights, and example inputs, for resolved options."""
     import torch
 
     from envs.graphs.models.seeded import seeded
@@ -85,9 +85,17 @@ def convert_named(name: str, options: Mapping[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=FutureWarning)
-            return convert_module(seeded(lambda: definition(**arguments)), example)
+            return seeded(lambda: definition(**arguments)), example
     finally:
         logger.setLevel(level)
+
+
+def convert_named(name: str, options: Mapping[str, Any]) -> Any:
+    """The ``openvino.Model`` of a named model with seeded random weights, for resolved options."""
+    module, example = build_named(name, options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=FutureWarning)
+        return convert_module(module, example)
 
 
 def convert_module(module: torch.nn.Module, example_inputs: Sequence[torch.Tensor] | torch.Tensor) -> Any:

@@ -191,7 +191,7 @@ def _update(optimizer: str, weight: Tensor, gradient: Tensor, state: list[Tensor
     return [weight - 0.1 * first / (second.sqrt() + 1e-8), first, second]
 
 
-def _is_view(node: fx.Node) -> bool:
+def is_view(node: fx.Node) -> bool:
     """Whether a node only shows (part of) its first argument."""
     if node.op != "call_function":
         return False
@@ -203,11 +203,12 @@ def _is_view(node: fx.Node) -> bool:
     return node.target._opname in UNSAFE or any(a is not None and not a.is_write for a in alias)
 
 
-def _bytes(value: Any) -> float:
+def bytes_of(value: Any) -> float:
+    """Bytes of all tensors in a (nested) value."""
     return float(sum(t.numel() * t.element_size() for t in _tensors(value)))
 
 
-def _flops(node: fx.Node) -> float:
+def flops_of(node: fx.Node) -> float:
     """FLOPs of an ATen operation, from the fake tensors that went through it."""
     target = node.target
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
@@ -235,15 +236,15 @@ class _Nodes:
         for node in everything:
             if node.op == "get_attr":
                 node.meta["val"] = getattr(step.module, str(node.target))
-            self.root[node] = self.root[node.args[0]] if _is_view(node) else node  # type: ignore[index]
-        read = {self.root[a] for n in everything if not _is_view(n) for a in n.all_input_nodes}
+            self.root[node] = self.root[node.args[0]] if is_view(node) else node  # type: ignore[index]
+        read = {self.root[a] for n in everything if not is_view(n) for a in n.all_input_nodes}
         kept = [n for n in everything if self.root[n] is n and n.op != "output" and (n.op == "call_function" or n in read)]
         self.index = {n: i for i, n in enumerate(kept)}
 
     def graph(self, name: str, colocate: bool, groups: int, host_inputs: bool) -> ComputationGraph:
         nodes = list(self.index)
         weights = {n for n in nodes if n.op == "get_attr" or self.label.get(n, ("", "Parameter"))[1] != "Parameter"}
-        size = np.array([_bytes(n.meta.get("val")) for n in nodes])
+        size = np.array([bytes_of(n.meta.get("val")) for n in nodes])
         held = np.array([n in weights for n in nodes])
         edges, carried = self._edges(size)
         kept = size.copy()
@@ -251,7 +252,7 @@ class _Nodes:
         kept[[self.index[self.root[new]] for update in self.step.updates for new in update]] = 0.0
         shapes = [next((tuple(t.shape) for t in _tensors(n.meta.get("val"))), ()) for n in nodes]
         types = tuple(self._type(n) for n in nodes)
-        flops = np.array([_flops(n) for n in nodes])
+        flops = np.array([flops_of(n) for n in nodes])
         sets, layer = self._groups() if colocate else [], self._layers(edges)
         if groups:
             sets += self._merged(groups, edges, carried, flops, layer, sets)
@@ -281,7 +282,7 @@ class _Nodes:
         for node, v in self.index.items():
             for argument in node.all_input_nodes:
                 u = self.index[self.root[argument]]
-                found[u, v] = min(found.get((u, v), 0.0) + _bytes(argument.meta.get("val")), float(size[u]))
+                found[u, v] = min(found.get((u, v), 0.0) + bytes_of(argument.meta.get("val")), float(size[u]))
         return np.array(list(found), dtype=np.int64).reshape(-1, 2), np.array(list(found.values()))
 
     def _forward_of(self) -> dict[int, int]:
@@ -352,7 +353,7 @@ class _Nodes:
         stack = list(node.users)
         while stack:
             user = stack.pop()
-            if _is_view(user):
+            if is_view(user):
                 stack += user.users
             elif user in self.index:
                 found.add(self.index[user])

@@ -21,7 +21,8 @@ WORK_CONSERVING_OPTIONS = (*SIMULATOR_OPTIONS, *DISCIPLINE_OPTIONS, "processors"
 """Options of the kind ``work-conserving``, DOPPLER's simulator: `envs.simulators.work_conserving.evaluator.WorkConservingSimulator`'s."""
 HOST_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "dataflow": (
-        *DISCIPLINE_OPTIONS, "devices", "measuring", "emulate_links", "check_results", "input_seed", "prepare_limit", "cache", "host",
+        *DISCIPLINE_OPTIONS, "devices", "measuring", "emulate_links", "check_results", "input_seed", "models", "prepare_limit", "cache",
+        "host",
     ),
     "openvino": (
         "devices", "mode", "models", "measuring", "tolerance", "keep_compiled", "compile_limit", "memory_limit", "prepare_limit", "cache",

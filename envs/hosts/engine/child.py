@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from envs.graphs.exported.graph import PlaceableProgram
+from envs.graphs.exported.sources import load_program
 from envs.hosts.child_process import serve
 from envs.hosts.engine.devices import inference, parse_devices
 from envs.hosts.engine.executor import Execution, Executor
-from envs.hosts.engine.program import Program
+from envs.hosts.engine.exported import ExportedCode, example_inputs
+from envs.hosts.engine.kernels import Result, ShardedCode
+from envs.hosts.engine.program import Code, Program
 from envs.hosts.measuring import Measuring
+from envs.problem.errors import InputError
 from envs.problem.measurement import Outcome
 from envs.problem.problem import Problem
 from envs.simulators.work_conserving.discipline import Discipline
@@ -27,14 +33,23 @@ class _Child:
         self.devices = parse_devices(devices)
         self.executor = Executor(self.devices, discipline, emulate)
         self.measuring, self.check, self.seed = measuring, check, seed
-        self.programs: dict[str, tuple[Program, dict[int, torch.Tensor]]] = {}
+        self.programs: dict[str, tuple[Program, dict[int, Result]]] = {}
 
-    def prepare(self, problem: Problem) -> None:
-        """Bind kernels, make inputs, and find the right results by running on one device."""
+    def prepare(self, problem: Problem, archive: Path | None = None, name: str = "") -> None:
+        """Bind kernels, make inputs, and find the right results by running on one device; ``archive`` holds an exported graph's program."""
         while len(self.programs) >= _KEPT:
             self.programs.pop(next(iter(self.programs)))
-        program = Program(problem, self.devices, self.seed)
+        program = Program(problem, self.devices, self._code(problem, archive, name))
         self.programs[problem.content_hash] = (program, program.expected() if self.check else {})
+
+    def _code(self, problem: Problem, archive: Path | None, name: str) -> Code:
+        if archive is None:
+            return ShardedCode(problem.graph, self.seed)
+        with torch.inference_mode(False):  # tracing needs ordinary tensors
+            placeable = PlaceableProgram.of(load_program(str(archive))[0], name)
+        if placeable.graph.content_hash != problem.graph.content_hash:
+            raise InputError(f"graph {problem.graph.name!r} is not that of the program it is to run; capture it again")
+        return ExportedCode(placeable, example_inputs(placeable, self.seed))
 
     def measure(self, problem_hash: str, placement: np.ndarray) -> dict[str, Any]:
         """All runs of one placement: outcome, note, samples, and the last run's times."""
@@ -54,14 +69,17 @@ class _Child:
                 samples.append(run.seconds)
         return {"outcome": int(run.outcome), "note": run.note, "samples": np.array(samples), "run": run}
 
-    def _compare(self, run: Execution, expected: dict[int, torch.Tensor]) -> None:
-        for node, right in expected.items():
-            found = run.outputs[node].cpu()
+    def _compare(self, run: Execution, expected: dict[int, Result]) -> None:
+        leaves = torch.utils._pytree.tree_leaves
+        pairs = ((a, b) for node, right in expected.items() for a, b in zip(leaves(run.outputs[node]), leaves(right), strict=True))
+        for found, right in ((a.cpu(), b) for a, b in pairs if isinstance(b, torch.Tensor) and b.numel()):
             # Relative to the largest value: sums of many terms are as exact as that, and half precision less so.
-            tolerance = (2e-2 if right.dtype == torch.float16 else 1e-4) * float(right.abs().max().nan_to_num())
+            tolerance = (2e-2 if right.dtype in (torch.float16, torch.bfloat16) else 1e-4) * float(right.abs().max().nan_to_num())
             if not torch.allclose(found, right, rtol=0.0, atol=tolerance, equal_nan=True):
                 run.outcome = Outcome.INFRASTRUCTURE
-                run.note = f"the result differs from single-device execution by up to {float((found - right).abs().max()):g}"
+                run.note = (
+                    f"the result differs from single-device execution by up to {float((found.float() - right.float()).abs().max()):g}"
+                )
                 return
 
 

@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 from contextlib import AbstractContextManager, suppress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ class RealDevice:
 
 
 class CpuDevice(RealDevice):
-    """One core or a group of cores: a thread pinned to them that runs single-threaded kernels."""
+    """One core, or a group of cores that each kernel uses together: a thread pinned to them, with as many threads of torch."""
 
     def __init__(self, name: str, cores: frozenset[int]) -> None:
         self.name, self.cores, self.torch_device = name, cores, torch.device("cpu")
@@ -37,7 +38,9 @@ class CpuDevice(RealDevice):
     def bind(self) -> None:
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, self.cores)  # of this thread, not of the process
-        torch.set_num_threads(1)
+        # What is set holds for this thread alone, once torch has asked for its default here (which is what any thread set last).
+        torch.get_num_threads()
+        torch.set_num_threads(len(self.cores))
 
 
 class CudaDevice(RealDevice):
@@ -85,8 +88,21 @@ def _parse(name: str) -> RealDevice:
     return CpuDevice(name, frozenset(cores))
 
 
-def copy_to(x: Tensor, device: RealDevice) -> Tensor:
+def rivals(devices: tuple[RealDevice, ...]) -> list[list[int]]:
+    """For each device those that share some of its cores, but not all: they take turns, as `Discipline.processors` says."""
+    cores = [d.cores if isinstance(d, CpuDevice) else frozenset() for d in devices]
+    return [[j for j, b in enumerate(cores) if a & b and a != b] for a in cores]
+
+
+def processors(devices: tuple[RealDevice, ...]) -> tuple[tuple[int, ...], ...]:
+    """`Discipline.processors` of real devices: the numbers of their cores, and numbers from -1 downwards for CUDA devices."""
+    return tuple(tuple(sorted(d.cores)) if isinstance(d, CpuDevice) else (-1 - i,) for i, d in enumerate(devices))
+
+
+def copy_to(x: Tensor | tuple[Any, ...], device: RealDevice) -> Tensor | tuple[Any, ...]:
     """A real copy of ``x`` on ``device``, finished when this returns; called in a link's thread."""
+    if isinstance(x, tuple):
+        return tuple(copy_to(part, device) if isinstance(part, Tensor | tuple) else part for part in x)
     if device.torch_device.type == "cpu" and x.device.type == "cpu":
         return x.clone()
     copied = x.to(device.torch_device, non_blocking=True, copy=True)

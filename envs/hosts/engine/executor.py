@@ -15,12 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from envs.hosts.engine.devices import RealDevice, copy_to, inference, precise_sleep
+from envs.hosts.engine.devices import RealDevice, copy_to, inference, precise_sleep, rivals
+from envs.hosts.engine.kernels import Result
 from envs.hosts.engine.program import Plan, Program
 from envs.problem.measurement import Outcome
 from envs.simulators.work_conserving.discipline import Discipline
@@ -42,8 +43,8 @@ class Execution:
     """Producer, sender, receiver, start, finish of every transfer, float64[T, 5]."""
     peak: np.ndarray = field(default_factory=lambda: np.empty(0))
     """Most bytes held at once on each device, float64[D]."""
-    outputs: dict[int, Tensor] = field(default_factory=dict)
-    """Results of the exits."""
+    outputs: dict[int, Result] = field(default_factory=dict)
+    """Results of the exits, and of nodes that a program returns."""
     clean: bool = True
     """Whether all workers rest again; if not, a kernel is still running."""
 
@@ -59,6 +60,7 @@ class Executor:
 
     def __init__(self, devices: tuple[RealDevice, ...], discipline: Discipline, emulate_links: bool = True) -> None:
         self.devices, self.discipline, self.emulate_links = devices, discipline, emulate_links
+        self.rivals = rivals(devices)
         self._inboxes: dict[int, list[SimpleQueue[_Run | None]]] = {}
         for d, device in enumerate(devices):
             self._start(d, device)
@@ -81,8 +83,8 @@ class Executor:
 
     def run(self, program: Program, placement: np.ndarray, limit: float = float("inf")) -> Execution:
         """Execute one valid placement int16[V]; TOO_SLOW after ``limit`` seconds, when its threads may still be busy."""
-        plan = Plan(program, placement, self.discipline, self.emulate_links)
         try:
+            plan = Plan(program, placement, self.discipline, self.emulate_links)
             values = program.inputs(plan.where)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
@@ -91,7 +93,7 @@ class Executor:
         for transfer in plan.transfers:
             while len(self._inboxes.get(transfer.resource, ())) < self.discipline.channels:
                 self._start(transfer.resource, None)
-        run = _Run(program, plan, values, self._inboxes, self.discipline.synchronous)
+        run = _Run(program, plan, values, self._inboxes, self.discipline.synchronous, self.rivals)
         ended = run.execute(limit)
         if ended.outcome != Outcome.OK:
             ended.clean = run.drain()
@@ -120,11 +122,13 @@ class _Run:
         self,
         program: Program,
         plan: Plan,
-        values: dict[tuple[int, int], Tensor],
+        values: dict[tuple[int, int], Any],
         inboxes: dict[int, list[SimpleQueue[_Run | None]]],
         synchronous: bool,
+        rivals: list[list[int]],
     ) -> None:
         n = len(plan.where)
+        self.rivals, self.busy = rivals, [False] * len(rivals)
         self.program, self.plan, self.inboxes = program, plan, inboxes
         self.n, self.synchronous = n, synchronous
         self.lock = threading.Lock()
@@ -186,7 +190,7 @@ class _Run:
             times[:n][leaf] = np.nan
         return Execution(
             seconds=float(np.nanmax(finish, initial=0.0)), start=start[:n], finish=finish[:n], transfers=transfers,
-            peak=np.array(self.peak), outputs={v: self.values[v, plan.where[v]] for v in self.program.sinks},
+            peak=np.array(self.peak), outputs={v: self.values[v, plan.where[v]] for v in self.program.kept},
         )  # fmt: skip
 
     # Everything below runs in worker threads; the underscored methods under the lock.
@@ -197,10 +201,12 @@ class _Run:
         try:
             while True:
                 with lock:
-                    if self.stopped or not queue or (self.synchronous and self.plan.phase[queue[0][2]] != self.phase):
+                    if self.stopped or not queue or self._must_wait(resource, queue[0]):
                         self.resting[resource].append(slot)
                         return
                     task = heappop(queue)[2]
+                    if task < n:
+                        self.busy[resource] = True
                     allowed = self._allocate(task)
                 if not allowed:
                     continue
@@ -214,19 +220,27 @@ class _Run:
                 self._fail(Outcome.OUT_OF_MEMORY if out_of_memory(error) else Outcome.INVALID, f"{what} raised {one_line(error)}")
                 self.resting[resource].append(slot)
 
+    def _must_wait(self, resource: int, head: tuple[float, int, int]) -> bool:
+        """Whether the next task of a resource may not start yet: for its phase, or for a device that shares cores with its own."""
+        if self.synchronous and self.plan.phase[head[2]] != self.phase:
+            return True
+        rivals = self.rivals[resource] if resource < len(self.rivals) else ()
+        return any(self.busy[r] or (self.ready[r] and self.ready[r][0] < head) for r in rivals)
+
     def _compute(self, v: int, device: int) -> None:
         values = self.values
-        operands = [values[u, device] for u in self.program.operands[v]]
+        reads = self.plan.reads[v]
+        operands = [values[read] for read in reads]
         self.begin[v] = _clock()
-        result = self.program.kernels[v](*operands)  # type: ignore[misc]
+        result = self.plan.kernels[v](*operands)  # type: ignore[misc]
         self.program.devices[device].wait()
         self.end[v] = _clock()
         values[v, device] = result
-        dropped: list[Tensor | None] = []
+        dropped: list[Result] = []
         with self.lock:
-            for u in self.program.operands[v]:
-                if (u, device) in self.uses:
-                    self._release(u, device, dropped)
+            for read in reads:
+                if read in self.uses:
+                    self._release(*read, dropped)
             missing = self.missing
             for c in self.plan.local[v]:
                 missing[c] -= 1
@@ -235,7 +249,9 @@ class _Run:
             sends = self.plan.sends[v]
             for t in sends:
                 self._push(t)
-            self._done(v, [self.plan.transfers[t - self.n].resource for t in sends] if sends else ())
+            self.busy[device] = False
+            wakes = [*self.plan.wakes[v], *self.rivals[device]]
+            self._done(v, [*wakes, *(self.plan.transfers[t - self.n].resource for t in sends)] if sends or wakes else ())
         # `dropped` and `operands` are freed here, outside the lock.
 
     def _transfer(self, task: int) -> None:
@@ -247,7 +263,7 @@ class _Run:
             time.sleep(rest)
         self.end[task] = _clock()
         self.values[transfer.producer, transfer.target] = copied
-        dropped: list[Tensor | None] = []
+        dropped: list[Result] = []
         with self.lock:
             self._release(transfer.producer, transfer.source, dropped)
             for c in transfer.consumers:
@@ -286,7 +302,10 @@ class _Run:
         """Wake as many resting workers as there are ready tasks."""
         for r in resources:
             resting = self.resting[r]
-            for _ in range(min(len(resting), len(self.ready[r]))):
+            ready = self.ready[r]
+            if not ready or not resting or self._must_wait(r, ready[0]):
+                continue
+            for _ in range(min(len(resting), len(ready))):
                 self.inboxes[r][resting.pop()].put(self)
 
     def _allocate(self, task: int) -> bool:
@@ -304,7 +323,7 @@ class _Run:
         self.peak[device] = max(self.peak[device], held)
         return True
 
-    def _release(self, v: int, device: int, dropped: list[Tensor | None]) -> None:
+    def _release(self, v: int, device: int, dropped: list[Result]) -> None:
         """One reference less to a result on a device; the last one frees it."""
         key = (v, device)
         self.uses[key] -= 1

@@ -7,8 +7,11 @@ died, a wrong result. The process is started when first needed and again after i
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -39,8 +42,9 @@ _ENVIRONMENT = {
 class Engine:
     """Runs placements for real and measures them.
 
-    Nodes of a problem's graph must have the op types of `envs.hosts.engine.kernels`, as the sharded graphs do. Use it as a context
-    manager, or call `close`, to end its process; one left open ends with this process.
+    Nodes of a problem's graph must have the op types of `envs.hosts.engine.kernels`, as the sharded graphs do, or be those of a program
+    that ``models`` names (`envs.graphs.exported`). Use it as a context manager, or call `close`, to end its process; one left open ends
+    with this process.
     """
 
     devices: tuple[str, ...]
@@ -53,10 +57,14 @@ class Engine:
     """Whether the first run's results are compared with those of single-device execution."""
     input_seed: int = 0
     """What the input tensors are drawn from."""
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By the graph's name, the torch program that it was captured from: ``{file: PATH.pt2}``, ``{module: package.module:function}`` or
+    ``{model: NAME, **options}``, each with ``input_shapes`` if need be."""
     prepare_limit: float = 300.0
     """Seconds to make a problem's inputs and run it once on the CPU."""
     _process: ChildProcess | None = field(default=None, init=False, repr=False, compare=False)
     _prepared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.devices = tuple(self.devices)
@@ -113,7 +121,7 @@ class Engine:
         except Fault as fault:
             return _row(Outcome.TOO_SLOW if fault.late else Outcome.INFRASTRUCTURE, str(fault))
         if not row["run"].clean:
-            self.close()  # a kernel of the abandoned run goes on; the next measurement gets a process without it
+            self._end()  # a kernel of the abandoned run goes on; the next measurement gets a process without it
         return row
 
     def _ready(self, problem: Problem) -> ChildProcess:
@@ -124,12 +132,33 @@ class Engine:
                 _START_LIMIT, "open", self.devices, self.discipline, self.measuring, self.emulate_links, self.check_results, self.input_seed
             )
         if problem.content_hash not in self._prepared:
-            self._process.ask(self.prepare_limit, "prepare", problem)
+            archive = self._archive(problem.graph.name)
+            self._process.ask(self.prepare_limit, "prepare", problem, *((archive, problem.graph.name) if archive else ()))
             self._prepared = [*self._prepared, problem.content_hash][-4:]
         return self._process
 
+    def _archive(self, name: str) -> Path | None:
+        """The file of a graph's program, written once: its process neither imports nor builds what is the user's."""
+        spec = self.models.get(name)
+        if spec is None:
+            return None
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="placewright-")
+        path = Path(self._folder.name) / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.pt2"
+        if not path.exists():
+            import torch
+
+            torch.export.save(program_of(spec)[0], path)
+        return path
+
     def close(self) -> None:
         """End the measuring process; the next measurement starts another."""
+        self._end()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _end(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process, self._prepared = None, []
@@ -141,7 +170,24 @@ class Engine:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": None, "_prepared": []}
+        return {**self.__dict__, "_process": None, "_prepared": [], "_folder": None}
+
+
+def program_of(spec: Mapping[str, Any]) -> tuple[Any, str]:
+    """The exported program that an entry of `Engine.models` names, and its name.
+
+    Raises:
+        InputError: for an entry of another form, and whatever `load_program` refuses.
+    """
+    from envs.graphs.exported.sources import load_program
+
+    kinds = [key for key in ("file", "module", "model") if key in spec]
+    if len(kinds) != 1:
+        raise InputError(
+            f"model {dict(spec)} is none that the engine runs; say {{file: PATH.pt2}}, {{module: package:function}} or {{model: NAME}}"
+        )
+    options = {key: value for key, value in spec.items() if key not in (kinds[0], "input_shapes")}
+    return load_program(str(spec[kinds[0]]), spec.get("input_shapes"), options)
 
 
 def _row(outcome: Outcome, note: str) -> dict[str, Any]:

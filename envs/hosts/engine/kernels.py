@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,9 @@ from torch import Tensor
 from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph
 
-Kernel = Callable[..., Tensor]
+Result = Tensor | tuple[Any, ...]
+"""What one node computes: a tensor, or the several results of a fragment of an exported program."""
+Kernel = Callable[..., Result]
 
 
 def _sum(first: Tensor, *others: Tensor) -> Tensor:
@@ -72,6 +75,27 @@ _KERNELS: dict[str, Kernel] = {
 }
 _SHAPED: dict[str, Callable[..., Tensor]] = {"rope": _rope, "attend": _attend}
 LEAVES = ("input", "token_ids", "fill", "causal_mask", "rope_table")
+
+
+class ShardedCode:
+    """The code of a sharded graph: kernels by op type; inputs drawn from a seed."""
+
+    by_reference = False
+    returned: list[int] = []  # noqa: RUF012 (never changed)
+
+    def __init__(self, graph: ComputationGraph, seed: int) -> None:
+        self.graph, self.seed = graph, seed
+        self._kernels, self.dtype = kernels(graph), element_type(graph)
+        pointer, ids = graph.in_edges
+        self.operands: list[list[int]] = [graph.edges[ids[pointer[v] : pointer[v + 1]], 0].tolist() for v in range(graph.n_nodes)]
+
+    def kernel(self, node: int, where: torch.device) -> Kernel:
+        """See `envs.hosts.engine.program.Code`."""
+        return self._kernels[node] or _identity
+
+    def leaf(self, node: int) -> Tensor:
+        """See `envs.hosts.engine.program.Code`."""
+        return leaf(self.graph, node, self.seed, self.dtype)
 
 
 def kernels(graph: ComputationGraph) -> list[Kernel | None]:

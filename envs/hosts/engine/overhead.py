@@ -13,6 +13,7 @@ import torch
 from envs.graphs.sharded import sharded
 from envs.hosts.engine.devices import parse_devices
 from envs.hosts.engine.executor import Executor
+from envs.hosts.engine.kernels import ShardedCode
 from envs.hosts.engine.program import Program
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
@@ -44,7 +45,7 @@ def measure(graph: str = "llama-block", devices: int = 2, repetitions: int = 50)
     network = DeviceNetwork(tuple(f"d{i}" for i in range(devices)), np.array(1e9), np.array(np.inf), np.array(0.0))
     problem = Problem(sharded(graph, element_bytes=4, **sizes[graph]), network)
     real = parse_devices(tuple(f"cpu:{cores[i % len(cores)]}" for i in range(devices)))
-    program, executor = Program(problem, real, 0), Executor(real, Discipline(), emulate_links=False)
+    program, executor = Program(problem, real, ShardedCode(problem.graph, 0)), Executor(real, Discipline(), emulate_links=False)
     operations = len(program.order)
     shards = np.array([int(name.rsplit(".", 1)[-1]) for name in problem.graph.names], dtype=np.int16) % devices
     transfers = len(executor.run(program, shards).transfers)

@@ -80,7 +80,9 @@ class Discipline:
         """Which queues may not be served at the same time although they are different ones, bool[D, D]; [0, 0] if there are none."""
         own = self.compute_resources(devices)
         sets = [frozenset(p) for p in self._processor_sets]
-        overlap = np.array([[own[i] == i != j == own[j] and bool(a & b) for j, b in enumerate(sets)] for i, a in enumerate(sets)], dtype=bool)
+        overlap = np.array(
+            [[own[i] == i != j == own[j] and bool(a & b) for j, b in enumerate(sets)] for i, a in enumerate(sets)], dtype=bool
+        )
         return overlap if overlap.any() else np.zeros((0, 0), dtype=bool)
 
     def link_resources(self, devices: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from envs.hosts.engine.child import _Child
 from envs.hosts.engine.devices import parse_devices
 from envs.hosts.engine.executor import Executor
 from envs.hosts.engine.host import Engine
+from envs.hosts.engine.kernels import ShardedCode
 from envs.hosts.engine.program import Program
 from envs.hosts.measuring import Measuring
 from envs.problem.errors import InputError
@@ -41,7 +42,7 @@ def problem_of(name: str, devices: int, element_bytes: int = 8, **network) -> Pr
 
 def outputs(problem: Problem, placement, discipline: Discipline | None = None):
     executor = Executor(parse_devices((CORE,) * problem.n_devices), discipline or Discipline())
-    program = Program(problem, executor.devices, input_seed=3)
+    program = Program(problem, executor.devices, ShardedCode(problem.graph, 3))
     with torch.inference_mode():
         expected = program.expected()
     run = executor.run(program, placement, limit=30.0)
@@ -72,7 +73,7 @@ def test_sharded_execution_computes_the_network(name):
     problem = problem_of(name, 3)
     run, _, program = outputs(problem, np.arange(problem.n_nodes, dtype=np.int16) % 3)
     assert run.outcome == Outcome.OK, run.note
-    found = [run.outputs[v] for v in program.sinks]
+    found = [run.outputs[v] for v in sorted(program.kept)]
     if name == "chainmm":
         found = [torch.cat(found[:2], dim=1), torch.cat(found[2:], dim=1)]
     torch.testing.assert_close(torch.cat(found), by_hand(name, program))
@@ -99,7 +100,7 @@ def test_llama_block_computes_a_decoder_block():
     h = x + context.transpose(0, 1).reshape(16, 32) @ joined("Wo", 0, 4)
     y = norm(h, leaf["norm2.gamma.0"])
     gated = torch.nn.functional.silu(y @ joined("W1", 1, 4)) * (y @ joined("W3", 1, 4))
-    torch.testing.assert_close(torch.cat([run.outputs[s] for s in program.sinks]), h + gated @ joined("W2", 0, 4))
+    torch.testing.assert_close(torch.cat([run.outputs[s] for s in sorted(program.kept)]), h + gated @ joined("W2", 0, 4))
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -215,7 +216,7 @@ def test_parameters_count_in_memory_as_in_the_simulator():
 def test_a_machine_without_memory_is_an_outcome(where, monkeypatch):
     problem = relus([(0, 1)], [0.0, 1.0], devices=1)
     executor = Executor(parse_devices((CORE,)), Discipline())
-    program = Program(problem, executor.devices, input_seed=0)
+    program = Program(problem, executor.devices, ShardedCode(problem.graph, 0))
 
     def full(*_):
         raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
@@ -223,7 +224,7 @@ def test_a_machine_without_memory_is_an_outcome(where, monkeypatch):
     if where == "inputs":
         monkeypatch.setattr(program, "leaf_on", full)
     else:
-        program.kernels[1] = full
+        program._kernels[1, torch.device("cpu")] = full
     run = executor.run(program, np.zeros(2, dtype=np.int16), limit=30.0)
     assert run.outcome == Outcome.OUT_OF_MEMORY and "can't allocate memory" in run.note
     executor.close()
@@ -236,7 +237,7 @@ def test_a_wrong_result_is_a_fault_and_no_reward():
     program, _ = child.programs[problem.content_hash]
     placement = np.zeros(2, dtype=np.int16)
     assert child.measure(problem.content_hash, placement)["outcome"] == Outcome.OK
-    program.kernels[1] = torch.negative
+    program._kernels[1, torch.device("cpu")] = torch.negative
     found = child.measure(problem.content_hash, placement)
     assert found["outcome"] == Outcome.INFRASTRUCTURE and "differs from single-device execution" in found["note"]
 
