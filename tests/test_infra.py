@@ -33,7 +33,7 @@ def errors(document, name):
 
 
 def help_of(*command):
-    done = subprocess.run([str(BIN / command[0]), *command[1:], "--help"], capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run([str(BIN / command[0]), *command[1:], "--help"], capture_output=True, text=True, timeout=500, check=True)
     return done.stdout
 
 

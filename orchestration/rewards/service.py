@@ -292,7 +292,8 @@ class RewardService:
         idle = sum(seat.free > 0 for seat in pool.seats) if not pool.queue else 1
         parts = max(1, min(idle, len(placements) // SPLIT_ROWS)) if pool.lease_rows is None else -(-len(placements) // pool.lease_rows)
         bounds = np.linspace(0, len(placements), parts + 1).astype(int).tolist()
-        loop, now = asyncio.get_running_loop(), time.monotonic()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         jobs = []
         for low, high in itertools.pairwise(bounds):
             rows = placements if parts == 1 else placements[low:high]
@@ -344,11 +345,12 @@ class RewardService:
         alone = len(jobs) == 1
         placements = head.placements if alone else np.concatenate([j.placements for j in jobs])
         self._token += 1
-        token, generation, granted = self._token, seat.generation, time.monotonic()
+        clock = asyncio.get_running_loop().time
+        token, generation, granted = self._token, seat.generation, clock()
         try:
             if host.lease_seconds is not None:
                 await host.grant()
-                granted = time.monotonic()
+                granted = clock()
             limit = None if host.lease_seconds is None else head.ask.limit or host.lease_seconds
             answer = await asyncio.wait_for(host.measure(head, placements, head.reference if alone else None, token), limit)
         except ServiceError as error:

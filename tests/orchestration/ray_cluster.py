@@ -56,7 +56,7 @@ class Nodes:
 
     def close(self) -> None:
         self._pipe.close()
-        self._process.join(60)
+        self._process.join(300)
         if self._process.is_alive():
             self._process.kill()
 

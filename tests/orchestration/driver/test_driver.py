@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import mlflow
 import pytest
@@ -192,38 +191,43 @@ budget: 3000
 """
 
 
-def stop_by(number, folder, ended):
-    """Start the sweep as a command, signal it once more trials than ``ended`` wrote checkpoints, and wait for its end."""
-    command = [
-        sys.executable,
-        "-m",
-        "orchestration.cli.main",
-        "run",
-        str(folder / "small.yaml"),
-        "--local",
-        "--output",
-        str(folder / "out"),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 100
-    while len(list(folder.glob("out/small/trials/*/checkpoint.safetensors"))) <= ended and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
-    assert "Traceback" not in said
-    return process.returncode
+STOPPED = """
+import os, sys
+from orchestration.cli.main import main
+from orchestration.specs.layout import CHECKPOINT
+
+saved = []
+
+def look(event, args):
+    if event == "os.rename" and os.path.basename(args[1]) == CHECKPOINT:
+        saved.append(os.path.dirname(args[1]))
+        if len(set(saved)) == TRIALS and saved.count(saved[-1]) == 3:
+            os.kill(os.getpid(), SIGNAL)
+
+sys.addaudithook(look)
+sys.exit(main(ARGUMENTS))
+"""
+"""The command line in a process that signals itself as it saves its third checkpoint of the last of so many trials."""
+
+
+def stop_by(number, folder, trials):
+    """Run the sweep as a command until it stops itself in the last of ``trials`` trials."""
+    arguments = ["run", str(folder / "small.yaml"), "--local", "--output", str(folder / "out")]
+    code = STOPPED.replace("TRIALS", str(trials)).replace("SIGNAL", str(int(number))).replace("ARGUMENTS", repr(arguments))
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    return done.returncode
 
 
 def test_a_stopped_and_killed_run_goes_on_where_it_was(tmp_path, no_plots):
     sweep = small_sweep(tmp_path, LONG)
     folder = tmp_path / "out" / "small"
-    assert stop_by(signal.SIGINT, tmp_path, 0) == 130
-    before = len(list(results(folder)))
-    assert before < 4
-    assert stop_by(signal.SIGKILL, tmp_path, before + 1) == -signal.SIGKILL
-    before = len(list(results(folder)))
+    assert stop_by(signal.SIGINT, tmp_path, 1) == 130
+    assert not list(results(folder))
+    assert stop_by(signal.SIGKILL, tmp_path, 3) == -signal.SIGKILL
+    assert [r.resumed for r in results(folder)] == [1, 0]
     done = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
-    assert done.finished == 4 - before and any(r.resumed for r in results(folder))
+    assert done.finished == 2 and [r.resumed for r in results(folder)] == [1, 0, 1, 0]
     whole = run_sweep(sweep, local=True, output=tmp_path / "whole", console=quiet())
     assert contents(folder) == contents(whole.folder)
     assert json.loads((folder / "tracking.json").read_text())["offset"] == (folder / "ledger.jsonl").stat().st_size

@@ -83,7 +83,7 @@ def test_small_tiers_are_valid_and_have_a_full_one(path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # starts Ray and every method's libraries in its workers
+@pytest.mark.timeout(1200)  # starts Ray and every method's libraries in its workers
 def test_a_trained_policy_searches_other_problems_alike_everywhere(tmp_path, ray_session):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

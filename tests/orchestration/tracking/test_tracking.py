@@ -80,9 +80,9 @@ def test_a_killed_tracker_leaves_one_finished_run_a_trial(tmp_path, store, some)
         first = Tracker(spec(store, tmp_path))
         first.begin()
         record(ledger, *some[0])
-        assert first.drain(20)
+        assert first.drain(300)
         first.live(some[1][0], {"evaluations": 10, "wall_seconds": 1.0, "best": {"best_makespan": 2.0}})
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while len(runs(store, first.spec.sweep)) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         first._stop.set()  # killed: it neither ends its runs nor notes how far it came
@@ -105,7 +105,7 @@ def test_a_trial_that_began_long_before_the_others_is_not_sent_twice(tmp_path, s
         first = Tracker(spec(store, tmp_path))
         parent = first.begin()
         record(ledger, *some[0])
-        assert first.drain(20)
+        assert first.drain(300)
         before = json.loads((tmp_path / "tracking.json").read_text())
         long, result = some[1]
         record(ledger, long, replace(result, started_at=result.started_at - 5000, wall_seconds=5000.0))
@@ -124,7 +124,7 @@ def test_a_fresh_start_closes_what_a_killed_driver_left_open(tmp_path, store, so
     first = Tracker(spec(store, tmp_path))
     parent = first.begin()
     first.live(some[0][0], {"evaluations": 10, "wall_seconds": 1.0, "best": {"best_makespan": 2.0}})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while not first._open and time.monotonic() < deadline:
         time.sleep(0.02)
     first._stop.set()  # killed
@@ -144,7 +144,7 @@ def test_a_live_trial_ends_in_the_run_it_began(tmp_path, store, some):
         tracker.begin()
         early = result.problems[0].curve[0]
         tracker.live(t, {"evaluations": early.evaluations, "wall_seconds": 0.1, "best": {"best_makespan": early.best}})
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while not tracker._open and time.monotonic() < deadline:
             time.sleep(0.02)
         record(ledger, t, result)
@@ -170,7 +170,10 @@ def test_nothing_is_lost_while_the_store_is_away(tmp_path, store, some, monkeypa
         monkeypatch.setattr(tracker._client, "log_batch", flaky)
         for t, result in some:
             record(ledger, t, result)
-        assert not tracker.drain(0.3) and "server is away" in tracker.error
+        deadline = time.monotonic() + 300
+        while not tracker.error and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not tracker.drain(0.1) and "server is away" in tracker.error
         down[0] = False
         assert tracker.end("FINISHED") is None
     found = runs(store, tracker.spec.sweep)
@@ -223,6 +226,6 @@ def test_two_sweeps_that_begin_at_once_make_one_store(tmp_path):
         "Tracker(TrackingSpec(default_uri(root), str(folder), sys.argv[2], (root / 'artifacts').as_uri(), {}, {})).begin()\n"
     )
     both = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name]) for name in ("one", "two")]
-    assert [one.wait(timeout=100) for one in both] == [0, 0]
+    assert [one.wait(timeout=500) for one in both] == [0, 0]
     with sqlite3.connect(tmp_path / "mlflow.db") as db:
         assert {name for (name,) in db.execute("select name from experiments")} >= {"one", "two"}
