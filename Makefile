@@ -16,8 +16,8 @@ demo: $(READY)  ## Place real models by every method and show who wins
 test: $(READY)  ## The fast tests
 	$(BIN)/pytest -n 2 --dist loadgroup
 
-test-slow: $(READY)  ## The tests that take minutes
-	$(BIN)/pytest -m slow
+test-slow: $(READY)  ## The tests that take minutes, and other examples than ever before for those that draw them
+	$(BIN)/pytest -m 'slow or hypothesis' --hypothesis-profile explore
 
 lint: $(READY)  ## Style and types
 	$(BIN)/ruff check .

@@ -1,4 +1,8 @@
-"""Settings of all tests: Hypothesis draws the same examples every run, and no example fails for compiling or a busy machine."""
+"""Settings of all tests. No example of Hypothesis fails for compiling or a busy machine.
+
+The fast tests draw the same examples every run (profile ``same``); ``--hypothesis-profile explore``, which ``make test-slow`` gives, draws
+other and more ones each time, and prints how to see a failing one again.
+"""
 
 import os
 
@@ -8,5 +12,6 @@ from hypothesis import settings
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-settings.register_profile("placewright", deadline=None, derandomize=True)
-settings.load_profile("placewright")
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile("same")

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from envs.problem.cost_model import LinearCosts
 from envs.problem.graph import ComputationGraph
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
+
+
+def share(part: float) -> settings:
+    """For tests whose examples take long: that part of the examples that others get."""
+    return settings(max_examples=max(1, round(settings.default.max_examples * part)))
+
 
 HARDWARE = ("", "", "fpga", "camera")
 

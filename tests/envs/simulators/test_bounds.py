@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.costs.table import TableCosts
@@ -23,7 +23,7 @@ from envs.simulators.bounds import (
 )
 from envs.simulators.fifo.evaluator import Simulator
 from tests.envs.simulators.test_simulators import PUBLISHED, published_problem
-from tests.envs.strategies import problems, random_placements
+from tests.envs.strategies import problems, random_placements, share
 
 
 def table(seconds, edges=(), edge_bytes=(), **network):
@@ -43,7 +43,7 @@ def test_published_slr_denominators_and_makespans(instance):
     assert makespan_bound(problem) <= min(run["makespan"] for run in instance["runs"]) * (1 + 1e-12)
 
 
-@settings(max_examples=60)
+@share(0.6)
 @given(st.data())
 def test_no_placement_beats_the_bounds(data):
     problem = data.draw(problems(max_nodes=5, max_devices=3, energy=data.draw(st.booleans())))

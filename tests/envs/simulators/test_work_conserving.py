@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.graphs.sharded import sharded
@@ -16,14 +16,14 @@ from envs.problem.problem import Problem
 from envs.simulators.work_conserving.discipline import SHARING, STRATEGIES, Discipline
 from envs.simulators.work_conserving.evaluator import ReferenceWorkConservingSimulator, WorkConservingSimulator
 from tests.envs.strategies import placements as some_placements
-from tests.envs.strategies import problems
+from tests.envs.strategies import problems, share
 
 disciplines = st.builds(
     Discipline, st.sampled_from(STRATEGIES), st.integers(1, 3), st.sampled_from(SHARING), st.sampled_from([False, False, True])
 )
 
 
-@settings(max_examples=60, deadline=None)
+@share(0.6)
 @given(st.data(), disciplines, st.sampled_from([0.0, 0.3]), st.booleans(), st.integers(0, 2**40))
 def test_kernel_and_simpy_agree_bit_for_bit(data, discipline, noise, everywhere, seed):
     problem = data.draw(problems(memory=True))
@@ -137,7 +137,7 @@ def test_memory_is_given_back():
         assert WorkConservingSimulator().evaluate(problem, np.zeros((1, 5), dtype=np.int16)).outcome[0] == outcome
 
 
-@settings(max_examples=25, deadline=None)
+@share(0.25)
 @given(st.data(), disciplines)
 def test_every_schedule_is_lawful_and_never_idle(data, discipline):
     problem = data.draw(problems())

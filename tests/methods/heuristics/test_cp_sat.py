@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.problem.errors import InputError
@@ -11,7 +11,7 @@ from methods.contract.registry import configure
 from methods.heuristics.cp_sat.model import ancestors, longest_execution
 from methods.testing.problems import brute_force, chains, constrained_toy, make_graph, random_problem, topcuoglu, toy
 from methods.testing.running import go, make
-from tests.envs.strategies import problems
+from tests.envs.strategies import problems, share
 
 SMALL = {
     "toy": toy(),
@@ -40,7 +40,7 @@ def test_proves_that_73_is_the_least_of_the_published_example():
     assert method.report()["proved_optimal"] == 1.0
 
 
-@settings(max_examples=40, deadline=None)
+@share(0.4)
 @given(data=st.data())
 def test_the_bound_holds_and_proofs_are_right_whatever_the_problem(data):
     problem = data.draw(problems(max_nodes=6, max_devices=3, memory=data.draw(st.booleans()), energy=data.draw(st.booleans())))
