@@ -28,6 +28,8 @@ ONE_THREAD = {
 """A trial computes in one thread; trials run side by side."""
 WAIT_SECONDS = 0.25
 """Longest wait for a trial before the driver looks at its display again."""
+START_ATTEMPTS = 5
+"""How often a Ray of this machine is started before its start fails."""
 MAX_SIMULATORS = 16
 ACTOR_CHECK_SECONDS = 2.0
 """How often the driver looks after its actors."""
@@ -329,11 +331,24 @@ def _task(
     return (ended, away), path.read_bytes() if away else None
 
 
+def _start_local(ray: Any, options: dict[str, Any]) -> None:
+    """Start Ray on this machine. Ray gives itself 30 s, which are too few where others keep the processors busy: so more than once."""
+    for _ in range(START_ATTEMPTS):
+        try:
+            ray.init(address="local", **options)
+            return
+        except Exception as error:  # Ray raises no narrower class
+            if "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+    raise InputError(f"Ray did not start here in {START_ATTEMPTS} tries, as the machine is too busy; try again later, or with --local")
+
+
 def start_ray(address: str | None, cpus: int | None) -> bool:
     """Connect to Ray, starting one if no address is given; whether this call did, so that it should also end it.
 
     Raises:
-        InputError: if there is no cluster at the address.
+        InputError: if there is no cluster at the address, or none could be started.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -346,7 +361,7 @@ def start_ray(address: str | None, cpus: int | None) -> bool:
         for key, value in ONE_THREAD.items():
             os.environ.setdefault(key, value)
         quiet_environment()
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
+        _start_local(ray, {"num_cpus": cpus, "include_dashboard": False, **options})
         return True
     try:
         ray.init(address=address, runtime_env={"env_vars": ONE_THREAD}, **options)

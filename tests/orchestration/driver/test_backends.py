@@ -1,0 +1,45 @@
+"""Starting Ray on a machine that is busy."""
+
+import pytest
+import ray
+
+from envs.problem.errors import InputError
+from orchestration.driver import backends
+from orchestration.driver.backends import start_ray
+
+TOO_BUSY = Exception("The current node timed out during startup. This could happen because some of the raylet failed to startup")
+
+
+@pytest.fixture
+def starting(monkeypatch):
+    """What starts of Ray end with, in turn; None is a start that succeeds."""
+    ends = []
+
+    def init(**options):
+        assert options["address"] == "local"
+        end = ends.pop(0)
+        if end is not None:
+            raise end
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    return ends
+
+
+def test_a_start_that_takes_too_long_is_tried_again(starting):
+    starting += [TOO_BUSY, TOO_BUSY, None]
+    assert start_ray(None, 2)
+    assert not starting
+
+
+def test_a_machine_that_never_gets_that_far_is_named(starting):
+    starting += [TOO_BUSY] * backends.START_ATTEMPTS
+    with pytest.raises(InputError, match="the machine is too busy; try again later, or with --local"):
+        start_ray(None, 2)
+
+
+def test_other_errors_are_not_tried_again(starting):
+    starting += [RuntimeError("no raylet"), None]
+    with pytest.raises(RuntimeError, match="no raylet"):
+        start_ray(None, 2)
