@@ -5,10 +5,12 @@ Importing this module is cheap; torch, openvino and transformers are imported wh
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,16 @@ SUFFIXES = (".xml", ".onnx")
 
 def model_names() -> list[str]:
     """The models known by name, sorted."""
-    return sorted({*torch_capture.NAMED, *step_models.STEPS})
+    return sorted({*torch_capture.NAMED, *step_models.STEPS, *light_models()})
+
+
+@cache
+def light_models() -> dict[str, Path]:
+    """The convolutional networks without weights that the installed ``onnx`` package carries for its own tests, as ``light-resnet50``."""
+    spec = importlib.util.find_spec("onnx")
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    found = (path for folder in folders for path in sorted(Path(folder, "backend", "test", "data", "light").glob("light_*.onnx")))
+    return {path.stem.replace("_", "-"): path for path in found}
 
 
 def is_step(name: str, options: Mapping[str, Any]) -> bool:
@@ -45,6 +56,10 @@ def resolve_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """All options of a model known by name, defaults filled in; InputError for unknown names and impossible values."""
     if name not in model_names():
         raise InputError(f"unknown model {name!r}{nearest(name, model_names())}")
+    if name in light_models():
+        if options:
+            raise InputError(f"model {name!r} is a file of the onnx package and takes no options; remove {next(iter(options))!r}")
+        return {}
     if is_step(name, options):
         return step_models.resolve_step(name, options)
     return torch_capture.resolve_options(name, {k: v for k, v in options.items() if k != "training"})
@@ -84,18 +99,18 @@ def capture(
         if input_shapes is not None or example_inputs is not None:
             raise InputError(f"model {source!r} takes its sizes as options ({', '.join(step_models.STEPS[source].sizes)})")
         step = step_models.capture_named_step(source, step_models.resolve_step(source, options), cache)
-        return replace(step, name=name or source)
+        return replace(step, name=name or source, provenance="traced")
     model = resolve(source, example_inputs, input_shapes, options)
     key = None
     if cache and model.key is not None:
         key = store.graph_key(*model.key, colocate_constants)
         if (found := store.load_graph(key)) is not None:
-            return replace(found, name=name or model.name)
+            return replace(found, name=name or model.name, provenance="traced")
     with written_ir(model) as path:
         graph = openvino_capture.graph_of_ir(path, model.shapes, name or model.name, colocate_constants)
     if key is not None:
         store.save_graph(key, graph)
-    return graph
+    return replace(graph, provenance="traced")
 
 
 @dataclass(frozen=True)
@@ -118,6 +133,8 @@ def resolve(source: object, example_inputs: Any, input_shapes: InputShapes | Non
         raise InputError(f"example_inputs belong to a torch module; {str(source)!r} is captured without")
     if isinstance(source, str) and source in step_models.STEPS and is_step(source, options):
         raise InputError(f"model {source!r} is known as a step of a torch module only, which OpenVINO does not run")
+    if isinstance(source, str) and source in light_models() and not options:
+        return _resolve_file(light_models()[source], input_shapes)
     if isinstance(source, str) and source in torch_capture.NAMED:
         if input_shapes is not None:
             sizes = ", ".join(torch_capture.NAMED[source].sizes)

@@ -103,5 +103,6 @@ def generate_enas(parameters: EnasParameters, seed: int | np.random.SeedSequence
     graph = ComputationGraph(
         names=tuple(names), op_types=tuple(kinds), flops=np.array(work), output_bytes=output, edges=pairs,
         edge_bytes=np.full(len(pairs), state), parameter_bytes=np.array(weights), name=f"enas-{p.cell}-s{seed_label(seed)}",
+        provenance="published generator",
     )  # fmt: skip
     return group_operators(graph, p.groups) if p.groups else graph

@@ -93,6 +93,7 @@ class ShardedBuilder:
         return ComputationGraph(
             names=tuple(self._names), op_types=tuple(self._ops), flops=np.array(self._flops), output_bytes=output_bytes, edges=edges,
             edge_bytes=output_bytes[edges[:, 0]], output_shapes=tuple(self._shapes), meta_op=np.array(self._meta), name=self.name,
+            provenance="published generator",
         )  # fmt: skip
 
 

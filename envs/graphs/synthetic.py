@@ -87,6 +87,7 @@ def generate_graph(parameters: TaskGraphParameters, seed: int | np.random.SeedSe
         edge_bytes=data,
         hardware=tuple(f"hw{k}" for k in kinds) if parameters.hardware_types else ("",) * n,
         name=f"synthetic-{parameters.tasks}-a{parameters.shape:g}-s{seed_label(seed)}",
+        provenance="published generator",
     )
 
 

@@ -9,7 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.problem.errors import InputError
+from envs.problem.errors import InputError, nearest
+
+PROVENANCES = ("measured", "traced", "published generator", "made up")
+"""Where a graph may come from: times and sizes that were measured, operations traced from a model, a published generator, or nowhere."""
 
 
 def frozen(values: object, dtype: type) -> np.ndarray:
@@ -68,11 +71,17 @@ class ComputationGraph:
     """Sharded operator that each node came from, int32[V]; -1 (the default) is none."""
     layer: np.ndarray = None  # type: ignore[assignment]
     """Layer of the model that each node belongs to, counted from 0 in the order of the model, int32[V]; -1 (the default) is unknown."""
+    backward: np.ndarray = None  # type: ignore[assignment]
+    """Which operations belong to the backward pass of a training step, bool[V]; none if not given."""
     name: str = field(default="graph")
+    provenance: str = "made up"
+    """Where it comes from, one of `PROVENANCES`; like the name it is no part of the content."""
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         n = len(self.names)
+        if self.provenance not in PROVENANCES:
+            raise InputError(f"provenance of graph {self.name!r} is {self.provenance!r}{nearest(str(self.provenance), PROVENANCES)}")
         set_(self, "names", tuple(str(x) for x in self.names))
         set_(self, "op_types", tuple(str(x) for x in self.op_types))
         for key in ("flops", "output_bytes", "edge_bytes"):
@@ -85,6 +94,7 @@ class ComputationGraph:
         for key in ("colocation", "meta_op", "layer"):
             value = getattr(self, key)
             set_(self, key, frozen(np.full(n, -1) if value is None else value, np.int32))
+        set_(self, "backward", frozen(np.zeros(n) if self.backward is None else self.backward, np.bool_))
         self._check()
 
     def _edge_array(self) -> np.ndarray:
@@ -104,12 +114,13 @@ class ComputationGraph:
             seen: set[str] = set()
             twice = next(x for x in self.names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
             raise InputError(f"graph {self.name!r} has two nodes named {twice!r}; names must be unique")
-        for key in ("op_types", "flops", "output_bytes", "parameter_bytes", "output_shapes", "hardware", "colocation", "meta_op", "layer"):
+        numbers = ("flops", "output_bytes", "parameter_bytes")
+        for key in ("op_types", *numbers, "output_shapes", "hardware", "colocation", "meta_op", "layer", "backward"):
             if len(getattr(self, key)) != n:
                 raise InputError(f"graph {self.name!r} has {n} nodes but {len(getattr(self, key))} values of {key}")
         if len(self.edge_bytes) != len(self.edges):
             raise InputError(f"graph {self.name!r} has {len(self.edges)} edges but {len(self.edge_bytes)} values of edge_bytes")
-        for key in ("flops", "output_bytes", "parameter_bytes"):
+        for key in numbers:
             bad = np.flatnonzero(~(np.isfinite(getattr(self, key)) & (getattr(self, key) >= 0)))
             if bad.size:
                 raise InputError(
@@ -194,11 +205,11 @@ class ComputationGraph:
 
     @cached_property
     def content_hash(self) -> str:
-        """sha256 of everything but the graph's own name."""
+        """sha256 of everything but the graph's own name and provenance."""
         return digest(
             self.names, self.op_types, self.flops, self.output_bytes, self.edges, self.edge_bytes, self.parameter_bytes,
             self.output_shapes, self.hardware, self.colocation, self.meta_op,
-            *((self.layer,) if (self.layer >= 0).any() else ()),
+            *((self.layer,) if (self.layer >= 0).any() else ()), *(("backward", self.backward) if self.backward.any() else ()),
         )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:

@@ -49,6 +49,10 @@ class DeviceNetwork:
     name: str = field(default="network")
     live_memory: bool = False
     """Whether devices free an output once it has been read; otherwise they hold all outputs of their operations to the end."""
+    host: np.ndarray = False  # type: ignore[assignment]
+    """Devices in whose memory all transfers begin and end, bool[D]; it matters to the throughput alone. A transfer to or from one of them
+    keeps the other end busy, and one between two others goes through that memory: half its time keeps the sender busy, half the receiver.
+    Without any (the default) a transfer keeps both its ends busy all the time."""
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
@@ -64,6 +68,7 @@ class DeviceNetwork:
             links = self._array(key, (d, d)).copy()
             np.fill_diagonal(links, own)
             set_(self, key, frozen(links, np.float64))
+        set_(self, "host", frozen(np.broadcast_to(np.asarray(self.host, dtype=bool), (d,)), np.bool_))
         set_(self, "kinds", ("device",) * d if self.kinds is None else tuple(self.kinds))
         set_(self, "supports", (frozenset(),) * d if self.supports is None else tuple(frozenset(s) for s in self.supports))
         self._check()
@@ -132,7 +137,8 @@ class DeviceNetwork:
             )
         ]
         return digest(
-            self.names, self.kinds, tuple(tuple(sorted(s)) for s in self.supports), *arrays, *(("live",) if self.live_memory else ())
+            self.names, self.kinds, tuple(tuple(sorted(s)) for s in self.supports), *arrays, *(("live",) if self.live_memory else ()),
+            *(("host", self.host) if self.host.any() else ()),
         )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:

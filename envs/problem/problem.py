@@ -12,7 +12,14 @@ from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph, digest, frozen
 from envs.problem.network import DeviceNetwork
 
-OBJECTIVES = ("makespan", "energy")
+UNITS = {"makespan": "s", "energy": "J", "throughput": "s"}
+"""Every objective and its unit. ``throughput`` is the period of a pipeline, of which the throughput is the inverse."""
+OBJECTIVES = tuple(UNITS)
+
+
+def shown_in(objective: str) -> tuple[float, str]:
+    """The factor and the unit in which an objective is shown to people: times in ms."""
+    return (1e3, "ms") if UNITS[objective] == "s" else (1.0, UNITS[objective])
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +34,8 @@ class Problem:
     network: DeviceNetwork
     costs: CostModel = field(default_factory=LinearCosts)
     objective: str = "makespan"
-    """``makespan`` in seconds or ``energy`` in joules; always minimised."""
+    """``makespan`` in seconds, ``energy`` in joules, or ``throughput`` (the period of a pipeline, see `envs.simulators.period`) in seconds;
+    always minimised."""
     allowed: np.ndarray | None = None
     """Extra placement constraints, bool[V, D], on top of the required hardware; None allows every device."""
 

@@ -72,9 +72,14 @@ def energy_bound(problem: Problem) -> float:
     return float(active.sum()) + idle - slack
 
 
+def period_bound(problem: Problem) -> float:
+    """Seconds that no pipeline's period can fall below: all work shared out at will, and each group on its fastest device."""
+    return max(total_work_bound(problem), float(_group_seconds(problem).min(axis=1).max()))
+
+
 def lower_bound(problem: Problem) -> float:
-    """What no placement can beat in the problem's own objective: `makespan_bound` in seconds or `energy_bound` in joules."""
-    return energy_bound(problem) if problem.objective == "energy" else makespan_bound(problem)
+    """What no placement can beat in the problem's own objective: `makespan_bound`, `period_bound` (seconds) or `energy_bound` (joules)."""
+    return {"makespan": makespan_bound, "throughput": period_bound, "energy": energy_bound}[problem.objective](problem)
 
 
 def _feasible_seconds(problem: Problem) -> np.ndarray:

@@ -25,9 +25,10 @@ from envs.problem.json_checks import (
 )
 from envs.problem.network import DeviceNetwork
 
-_GRAPH = ("name", "nodes", "edges")
+_GRAPH = ("name", "provenance", "nodes", "edges")
 _NODE = (
-    "name", "op", "flops", "work", "output_bytes", "output_shape", "parameter_bytes", "hardware", "colocate", "meta_op", "layer", "devices",
+    "name", "op", "flops", "work", "output_bytes", "output_shape", "parameter_bytes", "hardware", "colocate", "meta_op", "layer",
+    "backward", "devices",
 )  # fmt: skip
 _EDGE = ("from", "to", "bytes")
 _NETWORK = ("name", "devices", "links", "live_memory")
@@ -40,7 +41,7 @@ _DEVICE_NUMBERS = {
     "memory_bandwidth": (math.inf, True),
     "launch_overhead": (0.0, False),
 }
-_DEVICE = ("name", "kind", "supports", *_DEVICE_NUMBERS)
+_DEVICE = ("name", "kind", "supports", "host", *_DEVICE_NUMBERS)
 _LINK_NUMBERS = {"bandwidth": math.inf, "delay": 0.0, "energy_per_byte": 0.0}
 """Keys of links and the value on the diagonal."""
 _LINKS = (*_LINK_NUMBERS, "overrides")
@@ -54,15 +55,16 @@ def graph_section(spec: Any, name: str, timed: bool = False) -> tuple[Computatio
     name = as_string(spec.get("name", name), "graph: name")
     nodes = as_list(need(spec, "nodes", "graph"), "graph: nodes")
     columns = [_node(node, i, timed) for i, node in enumerate(nodes)]
-    fields = zip(*columns, strict=True) if columns else ((),) * 11
-    names, ops, flops, output, shapes, parameters, hardware, colocate, meta_op, layer, devices = fields
+    fields = zip(*columns, strict=True) if columns else ((),) * 12
+    names, ops, flops, output, shapes, parameters, hardware, colocate, meta_op, layer, backward, devices = fields
     given = as_list(spec.get("edges", []), "graph: edges")
     # Edges of a graph without nodes, or with two of one name, would be blamed for it: leave the complaint to the graph.
     edges, edge_bytes = _edges(given if 0 < len(names) == len(set(names)) else [], names, output, name)
     graph = ComputationGraph(
         names=names, op_types=ops, flops=np.array(flops), output_bytes=np.array(output), edges=edges, edge_bytes=np.array(edge_bytes),
         parameter_bytes=np.array(parameters), output_shapes=shapes, hardware=hardware, colocation=_labels(colocate, names, "colocate"),
-        meta_op=_labels(meta_op, names, "meta_op"), layer=np.array(layer), name=name,
+        meta_op=_labels(meta_op, names, "meta_op"), layer=np.array(layer), backward=np.array(backward), name=name,
+        provenance=as_string(spec.get("provenance", "made up"), "graph: provenance"),
     )  # fmt: skip
     return graph, {i: row for i, row in enumerate(devices) if row is not None}
 
@@ -97,8 +99,16 @@ def _node(node: Any, i: int, timed: bool) -> tuple[Any, ...]:
         node.get("colocate"),
         node.get("meta_op"),
         layer,
+        _flag(node, "backward", where),
         as_strings(node["devices"], f"{where}: devices") if "devices" in node else None,
     )
+
+
+def _flag(given: dict[str, Any], key: str, where: str) -> bool:
+    value = given.get(key, False)
+    if not isinstance(value, bool):
+        raise InputError(f"{where}: {key} must be true or false, not {short(value)}")
+    return value
 
 
 def _edges(edges: list[Any], names: Sequence[str], output: Sequence[float], graph: str) -> tuple[np.ndarray, list[float]]:
@@ -161,17 +171,16 @@ def network_section(spec: Any, name: str, timed: bool = False) -> DeviceNetwork:
             need(given, "speed", where)
         columns["name"].append(device)
         columns["kind"].append(as_string(given.get("kind", "device"), f"{where}: kind"))
+        columns["host"].append(_flag(given, "host", where))
         columns["supports"].append(frozenset(as_strings(given.get("supports", []), f"{where}: supports")))
         for key, (default, unlimited) in _DEVICE_NUMBERS.items():
             columns[key].append(as_limit(given[key], f"{where}: {key}", unlimited) if key in given else default)
-    live = spec.get("live_memory", False)
-    if not isinstance(live, bool):
-        raise InputError(f"network: live_memory must be true or false, not {short(live)}")
+    live = _flag(spec, "live_memory", "network")
     names = columns["name"]
     links = _links(spec.get("links", {}), names)
     return DeviceNetwork(
         names=tuple(names), kinds=tuple(columns["kind"]), supports=tuple(columns["supports"]), name=name, live_memory=live,
-        **{key: np.array(columns[key]) for key in _DEVICE_NUMBERS}, **links,
+        host=np.array(columns["host"], dtype=bool), **{key: np.array(columns[key]) for key in _DEVICE_NUMBERS}, **links,
     )  # fmt: skip
 
 
@@ -207,9 +216,7 @@ def _override(values: dict[str, np.ndarray], overrides: list[Any], names: Sequen
         where = f"link {names[a]!r} -> {names[b]!r}"
         if a == b:
             raise InputError(f"{where} is a device's link to itself, which is always free; remove it")
-        one_way = given.get("one_way", False)
-        if not isinstance(one_way, bool):
-            raise InputError(f"{where}: one_way must be true or false, not {short(one_way)}")
+        one_way = _flag(given, "one_way", where)
         for pair in [(a, b)] if one_way else [(a, b), (b, a)]:
             if pair in seen:
                 link = f"link {names[pair[0]]!r} -> {names[pair[1]]!r}"
@@ -236,12 +243,15 @@ def dump_graph_section(graph: ComputationGraph, allowed: np.ndarray | None, netw
             "layer": layer if layer >= 0 else "",
         }  # fmt: skip
         node.update((k, v) for k, v in extra.items() if v not in ("", []) and (k != "parameter_bytes" or v))
+        if graph.backward[i]:
+            node["backward"] = True
         if allowed is not None and network is not None and listed[i]:
             node["devices"] = [network.names[d] for d in np.flatnonzero(allowed[i])]
         nodes.append(node)
     names = graph.names
     edges = [[names[u], names[v], size] for (u, v), size in zip(graph.edges.tolist(), graph.edge_bytes.tolist(), strict=True)]
-    return {"name": graph.name, "nodes": nodes, "edges": edges}
+    origin = {} if graph.provenance == "made up" else {"provenance": graph.provenance}
+    return {"name": graph.name, **origin, "nodes": nodes, "edges": edges}
 
 
 def dump_network_section(network: DeviceNetwork) -> dict[str, Any]:
@@ -255,6 +265,8 @@ def dump_network_section(network: DeviceNetwork) -> dict[str, Any]:
                 device[key] = value
         if network.supports[i]:
             device["supports"] = sorted(network.supports[i])
+        if network.host[i]:
+            device["host"] = True
         devices.append(device)
     links: dict[str, Any] = {}
     away = ~np.eye(network.n_devices, dtype=bool)

@@ -39,14 +39,26 @@ def load(path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: naming the file, and line and column where the JSON itself is broken.
     """
+    document = parse(path)
+    with naming(path):
+        return _top(document)
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file; InputError naming it if there is none."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"cannot read {path}: {why}") from None
-    with _naming(path):
+
+
+def parse(path: str | Path) -> Any:
+    """What a JSON file holds, of any format; InputError naming the file, and line and column where the JSON itself is broken."""
+    text = read_text(path)
+    with naming(path):
         try:
-            document = json.loads(text, object_pairs_hook=without_duplicates)
+            return json.loads(text, object_pairs_hook=without_duplicates)
         except json.JSONDecodeError as error:
             raise InputError(f"line {error.lineno}, column {error.colno}: this is not JSON: {error.msg}") from None
         except ValueError as error:
@@ -55,7 +67,6 @@ def load(path: str | Path) -> dict[str, Any]:
             raise InputError(f"a number in it has too many digits: {error}") from None
         except RecursionError:
             raise InputError("the JSON is nested too deeply to be a placewright file") from None
-        return _top(document)
 
 
 def save(document: Mapping[str, Any], path: str | Path) -> None:
@@ -70,21 +81,21 @@ def load_problem(path: str | Path, network: DeviceNetwork | None = None, costs: 
         InputError: naming the file and the node, edge, device or key at fault.
     """
     document = load(path)
-    with _naming(path):
+    with naming(path):
         return read_problem(document, network, costs, Path(path).stem)
 
 
 def load_graph(path: str | Path) -> ComputationGraph:
     """The graph in a file, which may be a whole problem; InputError if its nodes are bound to devices by name."""
     document = load(path)
-    with _naming(path):
+    with naming(path):
         return read_graph(document, Path(path).stem)
 
 
 def load_network(path: str | Path) -> DeviceNetwork:
     """The network in a file, which may be a whole problem."""
     document = load(path)
-    with _naming(path):
+    with naming(path):
         return read_network(document, Path(path).stem)
 
 
@@ -98,13 +109,13 @@ def load_placements(source: str | Path | Mapping[str, Any] | Sequence[Any], prob
     """
     if isinstance(source, str | Path):
         document = load(source)
-        with _naming(source):
+        with naming(source):
             return _placements(need(document, "placements", "the file"), problem)
     return _placements(need(_top(source), "placements", "the document") if isinstance(source, Mapping) else source, problem)
 
 
 @contextmanager
-def _naming(path: str | Path) -> Iterator[None]:
+def naming(path: str | Path) -> Iterator[None]:
     """Puts the file's name before every complaint about its content."""
     try:
         yield

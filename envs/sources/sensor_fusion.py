@@ -186,6 +186,7 @@ def _graph(case: _Case, name: str) -> ComputationGraph:
     return ComputationGraph(
         names=tuple(names), op_types=tuple(kinds), flops=work, output_bytes=output, edges=pairs, edge_bytes=output[pairs[:, 0]],
         hardware=tuple(needs), name=name,
+        provenance="published generator",
     )  # fmt: skip
 
 

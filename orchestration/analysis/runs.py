@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from envs.problem.problem import shown_in
 from orchestration.analysis.source import PLAIN_SIMULATOR, Source
 from orchestration.specs.results import STATUSES, CurvePoint, ProblemResult, ProposedBlock, TrialResult
 
@@ -76,7 +77,7 @@ class ProblemInfo:
     @property
     def scale(self) -> tuple[float, str]:
         """Factor and unit for people: seconds are shown in ms, joules as they are."""
-        return (1e3, "ms") if self.objective_name == "makespan" else (1.0, "J")
+        return shown_in(self.objective_name)
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def collect(results: Iterable[TrialResult], bounds: Bounds | None = None, source
             infos.setdefault(key, (p, source))
             value = math.inf if p.objective is None else p.objective
             best[key] = min(best.get(key, math.inf), value)
-            if proven is not None and len(trial.problems) == 1 and p.objective_name == "makespan":
+            if proven is not None and len(trial.problems) == 1 and p.objective_name != "energy":
                 # What is proven counts the inputs.
                 known[p.problem_hash, False] = max(known.get((p.problem_hash, False), 0.0), float(proven))
             runs.append(

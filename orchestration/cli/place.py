@@ -12,7 +12,9 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     """Declare the command."""
     parser = subparsers.add_parser("place", help="place a model of yours on the devices you have")
-    parser.add_argument("model", metavar="MODEL", help="an .onnx, OpenVINO .xml or placewright .json file, or a known model's name")
+    parser.add_argument(
+        "model", metavar="MODEL", help="an .onnx, .xml, .json or .stg file (see placewright inspect), or a known model's name"
+    )
     parser.add_argument("--network", metavar="NETWORK", help="known network or .json file; not needed if MODEL is a whole problem")
     parser.add_argument("--method", default="local-search", metavar="NAME", help="how to search (local-search); see placewright methods")
     parser.add_argument(
@@ -21,19 +23,25 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--budget", type=int, default=2000, metavar="N", help="placements to evaluate (2000)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search (0)")
     parser.add_argument("--costs", metavar="MODEL", help="linear, roofline or profiled; by default roofline, or a .json file's own")
-    parser.add_argument("--objective", choices=("makespan", "energy"), help="what to minimise (makespan)")
+    parser.add_argument("--objective", choices=("makespan", "energy", "throughput"), help="what to minimise (makespan, or a problem's own)")
+    parser.add_argument("--json", action="store_true", help="print what came out for programs, the device of every node among it")
     parser.add_argument("--output", type=Path, default=Path("placed"), metavar="FOLDER", help="where the files go (placed/)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Search, compare, draw."""
-    from orchestration.commands.place import place, problem_spec, summary, write
+    import json
+
+    from orchestration.commands.place import place, problem_spec, summary, to_json, write
 
     spec = problem_spec(args.model, args.network, args.costs, args.objective)
     settings = dict(_setting(text) for text in args.settings)
     with _Bar(args.budget) as bar:
         placed = place(spec, args.method, settings, args.budget, args.seed, bar)
     placed = write(placed, args.output)
+    if args.json:
+        print(json.dumps(to_json(placed), indent=1, allow_nan=False))
+        return
     print(summary(placed), end="")
     what = {".html": "timeline (open in a browser)", ".trace.json": "timeline for ui.perfetto.dev", ".png": "picture of the graph"}
     what |= {".svg": "the same as vectors", ".placement.json": "placement (repeat with placewright simulate)"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from envs.problem.errors import InputError
-from envs.problem.problem import Problem
+from envs.problem.problem import UNITS, Problem, shown_in
 from envs.simulators.bounds import lower_bound
 from envs.simulators.fifo.evaluator import Simulator
 from envs.sources.files import dump_problem, save
@@ -23,11 +23,11 @@ from orchestration.analysis.schedule import why_not
 from orchestration.analysis.table import Table, terminal
 from orchestration.rewards.evaluators import build_evaluator
 from orchestration.specs.results import placement_array
-from orchestration.specs.sources import build_problem, costs_source, graph_source, network_source, own_network_name
+from orchestration.specs.sources import DOCUMENTS, build_problem, costs_source, graph_source, network_source, own_network_name
 from orchestration.specs.trial import Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
 from orchestration.trials.run_trial import run_trial
 
-MODEL_SUFFIXES = (".onnx", ".xml", ".json")
+MODEL_SUFFIXES = (".onnx", ".xml", *DOCUMENTS)
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Placed:
     """For every device: name, objective if all operations run there, and why they cannot if that is None."""
     evaluations: int
     wall_seconds: float
+    report: Mapping[str, float] = field(default_factory=dict)
+    """What the method itself says of its result."""
     files: tuple[Path, ...] = ()
 
 
@@ -55,17 +57,17 @@ def problem_spec(model: str, network: str | None = None, costs: str | None = Non
     """The problem that the command line names.
 
     Args:
-        model: an ONNX or OpenVINO IR file, a JSON graph or problem, or the name of a known model.
-        network: a known network or a JSON file; None keeps that of a JSON problem.
+        model: an ONNX or OpenVINO IR file, a graph or problem of any format (`envs.sources.importing`), or the name of a known model.
+        network: a known network or a JSON file; None keeps that of a whole problem.
         costs: a cost model; None is roofline for models and the file's own for JSON.
-        objective: ``makespan`` or ``energy``; None is the file's own, or makespan.
+        objective: one of `envs.problem.problem.OBJECTIVES`; None is the file's own, or makespan.
 
     Raises:
         InputError: for unknown names, missing files, and a model without a network.
     """
 
     here, path = Path.cwd(), Path(model)
-    is_json = path.suffix == ".json"
+    is_json = path.suffix in DOCUMENTS
     if path.suffix not in MODEL_SUFFIXES and path.suffix and path.exists():
         raise InputError(f"{model} is no model that can be read; known endings are {', '.join(MODEL_SUFFIXES)}")
     if network is None and not is_json:
@@ -114,14 +116,18 @@ def place(
     best = result.problems[0]
     placement = placement_array(best)
     single = _single_devices(problem)
+    if result.report.get("infeasible"):
+        raise InputError(f"method {method!r} shows that nothing it may propose for {problem.name} fits the devices' memory")
     if placement is None or best.objective is None or best.seconds is None:
         outcomes = ", ".join(f"{n} {name}" for name, n in sorted(result.outcomes.items()))
         raise InputError(
             f"method {method!r} found no placement of {problem.name} that runs within {budget} evaluations ({outcomes}); "
             "raise --budget, try another --method, or give the devices more memory"
         )
-    bound = max(lower_bound(problem), result.report.get("lower_bound", 0.0) if problem.objective == "makespan" else 0.0)
-    return Placed(problem, method, placement, best.seconds, best.objective, bound, single, result.evaluations, result.wall_seconds)
+    bound = max(lower_bound(problem), result.report.get("lower_bound", 0.0) if problem.objective != "energy" else 0.0)
+    return Placed(
+        problem, method, placement, best.seconds, best.objective, bound, single, result.evaluations, result.wall_seconds, result.report
+    )
 
 
 class _Progress:
@@ -163,11 +169,34 @@ def write(placed: Placed, folder: Path) -> Placed:
     return dataclasses.replace(placed, files=tuple(files))
 
 
+def to_json(placed: Placed) -> dict[str, Any]:
+    """What came out, for programs: values in the unit that is named, the device of every node by name."""
+    problem, devices = placed.problem, placed.problem.network.names
+    return {
+        "problem": problem.name,
+        "problem_hash": problem.content_hash,
+        "provenance": problem.graph.provenance,
+        "method": placed.method,
+        "objective_name": problem.objective,
+        "unit": UNITS[problem.objective],
+        "objective": placed.objective,
+        "bound": placed.lower_bound,
+        "makespan": placed.makespan,
+        "evaluations": placed.evaluations,
+        "wall_seconds": placed.wall_seconds,
+        "report": dict(placed.report),
+        "single_devices": {name: value for name, value, _ in placed.single},
+        "placement": dict(zip(problem.graph.names, (devices[d] for d in placed.placement), strict=True)),
+        "files": [str(path) for path in placed.files],
+    }
+
+
 def summary(placed: Placed) -> str:
     """The times side by side, for a terminal: best first, then every device alone, then the bound."""
 
-    scale, unit = (1e3, "ms") if placed.problem.objective == "makespan" else (1.0, "J")
-    counts = np.bincount(placed.placement, minlength=placed.problem.n_devices)
+    scale, unit = shown_in(placed.problem.objective)
+    problem = placed.problem
+    counts = np.bincount(placed.placement, minlength=problem.n_devices)
     spread = ", ".join(f"{n} on {d}" for d, n in zip(placed.problem.network.names, counts, strict=True) if n)
     rows = [(placed.method, significant(placed.objective * scale), percent(_over(placed.objective, placed.lower_bound)), "")]
     for name, value, why in sorted(placed.single, key=lambda s: (s[1] is None, s[1] or 0.0)):
@@ -181,7 +210,7 @@ def summary(placed: Placed) -> str:
         f"{placed.problem.name}: {placed.problem.n_nodes} operations, {placed.problem.graph.n_edges} edges",
         ("placement", unit, "above bound", ""),
         tuple(rows),
-        (f"{spread}; {placed.evaluations:,} evaluations in {placed.wall_seconds:.1f} s",),
+        (f"{spread}; {placed.evaluations:,} evaluations in {placed.wall_seconds:.1f} s; times of the graph: {problem.graph.provenance}",),
         footer=1,
     )
     return terminal([table])

@@ -16,6 +16,7 @@ import numpy as np
 
 from envs.problem.errors import InputError, nearest
 from envs.problem.measurement import Evaluator
+from envs.problem.problem import shown_in
 from orchestration.analysis.contest import Candidate, Contest
 from orchestration.analysis.quantity import significant
 from orchestration.analysis.table import Table, plural
@@ -82,7 +83,7 @@ def _repeats(spec: EvaluatorSpec) -> bool:
 def _contest(record: SweepRecord, problem_hash: str) -> Contest:
     spec = record.specs[problem_hash]
     problem = recorded_problem(spec, problem_hash)
-    return Contest(problem, spec.label, (1e3, "ms") if problem.objective == "makespan" else (1.0, "J"), [])
+    return Contest(problem, spec.label, shown_in(problem.objective), [])
 
 
 def _enter(contest: Contest, record: SweepRecord, candidate: Candidate) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from envs.problem.errors import InputError
 from envs.problem.measurement import Outcome
 from envs.simulators.fifo.evaluator import Simulator
-from envs.sources.files import load_placements, load_problem
+from envs.sources.importing import load_placements, load_problem
 from orchestration.analysis.schedule import why_not
 
 
@@ -19,10 +19,10 @@ def simulate_file(path: Path, noise: float = 0.0, seed: int = 0, placements: Pat
     """Every placement of a problem's JSON file, simulated; JSON values, times in seconds (and joules), null where it cannot run.
 
     Args:
-        path: a problem with ``placements``.
+        path: a problem with ``placements``, or of another format.
         noise: σ of the simulator's noise (GiPH Appendix B.5), in [0, 1).
         seed: with the position of a placement, what its noise derives from.
-        placements: another file to take the placements from.
+        placements: another file to take the placements from; a split as dnn-partitioning writes them is one, too.
 
     Raises:
         InputError: naming what is wrong with a file, or saying that there is no placement to simulate.
@@ -44,8 +44,8 @@ def simulate_file(path: Path, noise: float = 0.0, seed: int = 0, placements: Pat
             "start": _by_node(problem.graph.names, result.start[b]) if ok and result.start is not None else None,
             "finish": _by_node(problem.graph.names, result.finish[b]) if ok and result.finish is not None else None,
         }
-        if problem.objective == "energy":
-            entry["energy"] = float(result.objective[b]) if ok else None
+        if problem.objective != "makespan":
+            entry["energy" if problem.objective == "energy" else "period"] = float(result.objective[b]) if ok else None
         if not ok:
             entry["why"] = why_not(problem, row)
         results.append(entry)

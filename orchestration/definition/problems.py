@@ -18,6 +18,7 @@ from orchestration.definition.methods import variants
 from orchestration.definition.source import confined
 from orchestration.definition.view import View
 from orchestration.specs.sources import (
+    DOCUMENTS,
     GRAPH_KINDS,
     LINEAR,
     NETWORK_KINDS,
@@ -144,7 +145,7 @@ def _own(graph: Entry) -> Entry:
 
 def _default_costs(source: Mapping[str, Any]) -> dict[str, str]:
     """Real operations have bytes and kinds, so a roofline fits; synthetic and hand-written graphs have work and speed only."""
-    if "file" in source and source["file"].endswith(".json"):
+    if "file" in source and source["file"].endswith(DOCUMENTS):
         return {"kind": "own"}
     return {"kind": "linear" if any(kind in source for kind in LINEAR) else "roofline"}
 
@@ -202,7 +203,7 @@ def read_problems(section: View, root: Path, issues: Issues) -> ProblemTable:
 
 
 def _plain_graph(text: str) -> dict[str, Any]:
-    return {"file": text} if Path(text).suffix in (".json", ".onnx", ".xml") else {"model": text}
+    return {"file": text} if Path(text).suffix in (*DOCUMENTS, ".onnx", ".xml") else {"model": text}
 
 
 def _plain_network(text: str) -> dict[str, Any]:

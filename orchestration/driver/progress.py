@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from envs.problem.problem import shown_in
 from orchestration.folder.ledger import TrialEnd
 from orchestration.specs.trial import Trial
 
@@ -145,8 +146,9 @@ class Display:
 
 
 def show(value: float, objective: str) -> str:
-    """A makespan in ms, an energy in joules."""
-    return f"{value * 1e3:.4g} ms" if objective == "makespan" else f"{value:.4g} J"
+    """An objective in the unit that people are shown."""
+    factor, unit = shown_in(objective)
+    return f"{value * factor:.4g} {unit}"
 
 
 def clock(seconds: float | None) -> str:

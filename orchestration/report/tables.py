@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from envs.problem.problem import UNITS
 from orchestration.analysis import table as formats
 from orchestration.analysis.comparison import Cell, Comparison, Standing
 from orchestration.analysis.quantity import (
@@ -173,7 +174,7 @@ def runs_frame(comparison: Comparison) -> pd.DataFrame:
     lines = []
     for r, ratio in zip(collection.runs, collection.scores(collection.runs).tolist(), strict=True):
         info = collection.problems[collection.index[r.problem]]
-        unit = "s" if info.objective_name == "makespan" else "J"
+        unit = UNITS[info.objective_name]
         lines.append((r.stage, r.method, info.name, r.seed, r.objective, unit, ratio, info.bound, r.evaluations, r.trial))
     columns = ["stage", "method", "problem", "seed", "objective", "unit", "score", "lower_bound", "evaluations", "trial"]
     return pd.DataFrame(lines, columns=columns, dtype=object)

@@ -45,6 +45,8 @@ WHOLE = ("problem", "fusion")
 """Graphs that come with their own network and costs."""
 LINEAR = ("synthetic", "enas")
 """Graphs whose work is free of kinds and bytes, so that work / speed is what there is to say."""
+DOCUMENTS = (".json", ".stg")
+"""Endings of files that hold a graph or a whole problem as data: placewright's own and those that `envs.sources.importing` reads."""
 _MOST_SHARDS = 1024
 _CACHED = 512
 """Problems, graphs and networks kept by a process."""
@@ -101,18 +103,18 @@ def graph_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenD
         return _model_source(settings)
     if "file" in settings:
         _only(settings, ("file", "input_shapes"), "a graph from a file")
-        source = _file(settings["file"], base, root, (".json", ".onnx", ".xml"))
-        if source["file"].endswith(".json"):
+        source = _file(settings["file"], base, root, (*DOCUMENTS, ".onnx", ".xml"))
+        if source["file"].endswith(DOCUMENTS):
             if "input_shapes" in settings:
                 raise InputError("input_shapes are for .onnx and .xml files; a JSON graph states its sizes, so remove them")
-            from envs.sources.files import load
+            from envs.sources.importing import check
 
-            load(_path(source))
+            check(_path(source))
         return FrozenDict(source | ({"input_shapes": settings["input_shapes"]} if "input_shapes" in settings else {}))
     if "problem" in settings:
         _only(settings, ("problem",), "a problem from a file")
-        source = _file(settings["problem"], base, root, (".json",))
-        from envs.sources.files import load_problem
+        source = _file(settings["problem"], base, root, DOCUMENTS)
+        from envs.sources.importing import load_problem
 
         load_problem(_path(source))
         return FrozenDict({"problem": True, **source})
@@ -218,12 +220,9 @@ def costs_source(value: Any, base: Path, root: Path) -> FrozenDict:
 
 def own_network_name(source: Mapping[str, Any]) -> str:
     """The name of the network in a whole problem's file."""
-    from envs.sources.files import load
+    from envs.sources.importing import network_name
 
-    if "fusion" in source:
-        return "own"
-    name = load(_path(source)).get("network", {}).get("name")
-    return name if isinstance(name, str) and name else "own"
+    return "own" if "fusion" in source else network_name(_path(source))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -275,7 +274,7 @@ def _costs(spec: FrozenDict, graph: FrozenDict) -> CostModel | None:
 
 def count_nodes(spec: ProblemSpec) -> int:
     """V of the problem's graph, without its network and costs; InputError as from `build_problem`."""
-    if spec.graph.get("file", "").endswith(".json"):
+    if spec.graph.get("file", "").endswith(DOCUMENTS):
         return build_problem(spec).n_nodes
     return _graph(spec.graph).n_nodes
 
@@ -309,13 +308,13 @@ def build_problem(spec: ProblemSpec) -> Problem:
     if "fusion" in spec.graph:
         return _fusion(spec)
     costs = _costs(spec.costs, spec.graph if spec.costs["kind"] == "profiled" else FrozenDict())
-    if not spec.graph.get("file", "").endswith(".json"):
+    if not spec.graph.get("file", "").endswith(DOCUMENTS):
         graph, network = _named(_graph(spec.graph), spec.graph_label), _named(_network(spec.network), spec.network_label)
         return Problem(graph, network, costs or LinearCosts(), spec.objective)
-    from envs.sources import files as formats
+    from envs.sources.importing import load_problem
 
     given = None if "own" in spec.network else _named(_network(spec.network), spec.network_label)
-    problem = formats.load_problem(_path(spec.graph), given, costs)
+    problem = load_problem(_path(spec.graph), given, costs)
     return Problem(
         _named(problem.graph, spec.graph_label),
         _named(problem.network, spec.network_label),

@@ -88,6 +88,8 @@ class Engine:
         Raises:
             InputError: also for a graph that the engine cannot run, or devices that do not fit the network or the machine.
         """
+        if problem.objective == "throughput":
+            raise InputError("the engine runs one step by itself and measures no pipeline; ask for the makespan or the energy")
         placements = as_placements(problem, placements)
         valid = problem.valid(placements)
         broken = _row(Outcome.INVALID, "uses a device it may not use, or parts a co-location group")

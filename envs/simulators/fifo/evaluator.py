@@ -14,6 +14,7 @@ from envs.problem.problem import Problem
 from envs.simulators.fifo.kernel import OK, OUT_OF_MEMORY, check, kernel_arrays, run_batch
 from envs.simulators.fifo.reference import FifoReference
 from envs.simulators.noise import noise_key
+from envs.simulators.period import periods
 
 HOST = "simulated"
 
@@ -138,6 +139,8 @@ def _measurements(
     if problem.objective == "energy" and start is not None and finish is not None:
         objective = np.full(len(placements), np.inf)
         objective[ok] = problem.energy(placements[ok], makespan[ok], (finish - start)[ok])
+    elif problem.objective == "throughput":
+        objective = periods(problem, placements, ok, evaluator.noise, int(noise_key(seed)) if evaluator.noise else 0, first)
     else:
         objective = np.where(ok, makespan, np.inf)
     return Measurements(

@@ -59,7 +59,7 @@ class WorkConservingSimulator:
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """See `envs.problem.measurement.Evaluator.evaluate`; the trace is that of the last sample."""
-        placements = as_placements(problem, placements)
+        placements = as_placements(problem, _one_step(problem, placements))
         runs = []
         for sample in range(self.samples):
             # The first sample's stream is the seed's own, so that one sample of it is what one run gives.
@@ -115,7 +115,7 @@ class ReferenceWorkConservingSimulator:
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """See `envs.problem.measurement.Evaluator.evaluate`."""
-        placements = as_placements(problem, placements)
+        placements = as_placements(problem, _one_step(problem, placements))
         b = len(placements)
         outcome = np.where(problem.valid(placements), Outcome.OK, Outcome.INVALID).astype(np.int8)
         makespan, times = np.full(b, np.nan), np.full((2, b, problem.n_nodes + problem.graph.n_edges), np.nan)
@@ -129,6 +129,12 @@ class ReferenceWorkConservingSimulator:
                 outcome[i] = Outcome.OUT_OF_MEMORY
             times[0, i], times[1, i] = one.start, one.finish
         return _measurements(self, problem, placements, outcome, makespan[None], times, seed, first, trace)
+
+
+def _one_step(problem: Problem, placements: np.ndarray) -> np.ndarray:
+    if problem.objective == "throughput":
+        raise InputError("the work-conserving simulator runs one step by itself and knows no pipeline; take kind: simulator")
+    return placements
 
 
 @lru_cache(maxsize=256)
