@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from envs.graphs.capture import SUFFIXES, capture
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
+from envs.sources import files
+from envs.sources.importing import load_foreign
 from orchestration.specs.sources import DOCUMENTS
 
 
@@ -66,8 +69,6 @@ def inspect(source: str) -> Contents:
     path = Path(source)
     if path.suffix in DOCUMENTS:
         return _document(path)
-    from envs.graphs.capture import SUFFIXES, capture
-
     if path.suffix in SUFFIXES:
         graph = capture(path)
         return _contents("ONNX" if path.suffix == ".onnx" else "OpenVINO IR", graph, file_nodes=_onnx_nodes(path))
@@ -77,9 +78,6 @@ def inspect(source: str) -> Contents:
 
 
 def _document(path: Path) -> Contents:
-    from envs.sources import files
-    from envs.sources.importing import load_foreign
-
     found = load_foreign(path)
     if found is not None:
         return _contents(found.format, found.graph, found.seconds, found.network, found.objective if found.network else None)
