@@ -224,7 +224,7 @@ def to_json(comparison: Comparison, name: str = "", times: bool = True) -> dict[
         standings.append({**standing, "invalid": tally["invalid"], "trials": tally["trials"]})
     problems = [
         {
-            "name": p.name, "hash": p.problem_hash, "objective": p.objective_name, "unit": "s" if p.objective_name == "makespan" else "J",
+            "name": p.name, "hash": p.problem_hash, "objective": p.objective_name, "unit": UNITS[p.objective_name],
             "best_known": p.best, "lower_bound": p.bound,
             "methods": [
                 {"method": row[1], "stage": row[0], **dataclasses.asdict(cell)}

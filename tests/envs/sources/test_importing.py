@@ -11,7 +11,7 @@ from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
 from envs.simulators.period import device_loads
 from envs.sources.importing import check, load_foreign, load_placements, load_problem
-from tests.methods.problems import random_network
+from methods.testing.problems import random_network
 
 DATA = Path(__file__).parent / "data"
 LAYERS = ("layer-bert24_inference", "layer-gnmt_training", "op-bert_l-3_inference")
