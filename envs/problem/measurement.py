@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from envs.problem.columns import column, columns, join, take
 from envs.problem.problem import Problem
+
+SIMULATED = "simulated"
+"""The fingerprint of all simulators, which give the same on every machine."""
 
 
 class Outcome(enum.IntEnum):
@@ -145,7 +149,9 @@ class Request(NamedTuple):
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """Simulators, hosts, and wrappers (noisy, cached, failing, relocation cost) all have this face."""
+    """All that is asked of what scores placements: simulators, hosts, clients of services, and wrappers around any of them.
+
+    `BaseEvaluator` has the usual answers, so that a new one need only say `protocol`, `deterministic` and how to `evaluate`."""
 
     @property
     def protocol(self) -> str:
@@ -157,6 +163,26 @@ class Evaluator(Protocol):
         """True if the seed does not matter, so that results may be shared between seeds."""
         ...
 
+    @property
+    def fingerprint(self) -> str:
+        """What measures, as `Rows.host` names it: ``simulated``, or the machine as far as times depend on it."""
+        ...
+
+    @property
+    def traces(self) -> bool:
+        """Whether it can tell when each operation ran; asked for a trace nevertheless, it measures without one."""
+        ...
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """How long real hardware may take over one placement; None for a simulator, which any process can run beside others."""
+        ...
+
+    @property
+    def queue_seconds(self) -> float:
+        """How long requests have waited so far for hardware that others had; no part of what a measurement costs."""
+        ...
+
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """Score ``placements`` int16[B, V]; row i draws its noise from stream (seed, first + i); a trace adds start and finish.
 
@@ -164,3 +190,132 @@ class Evaluator(Protocol):
             InputError: if the placements do not have V columns. A placement that cannot run is an outcome, not an error.
         """
         ...
+
+    def evaluate_many(self, requests: Sequence[Request]) -> list[Measurements]:
+        """Answers in order; whoever can keep several requests in flight does."""
+        ...
+
+    def check_machine(self) -> None:
+        """Look whether this machine has what is needed to measure; nothing is started.
+
+        Raises:
+            InputError: naming what is not there.
+        """
+        ...
+
+    def describe(self) -> Sequence[str]:
+        """A sentence for each device that measures, for reports; none if there is nothing to say."""
+        ...
+
+    def close(self) -> None:
+        """End processes and threads, if there are any; harmless if there are none (any more). Measuring again starts them again."""
+        ...
+
+
+class BaseEvaluator(ABC):
+    """The answers of an evaluator that simulates, in this process, one request after another. Closed at the end of a ``with``."""
+
+    measures_for_real: ClassVar[bool] = False
+    """Whether it takes a machine to itself, for a time that is measured: such are leased, remembered, and one at a time."""
+
+    @property
+    @abstractmethod
+    def protocol(self) -> str:
+        """See `Evaluator.protocol`; every evaluator has its own."""
+
+    @property
+    @abstractmethod
+    def deterministic(self) -> bool:
+        """See `Evaluator.deterministic`; True only if every seed gives the same."""
+
+    @property
+    def fingerprint(self) -> str:
+        """`SIMULATED`."""
+        return SIMULATED
+
+    @property
+    def traces(self) -> bool:
+        """Traces can be asked for."""
+        return True
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """No hardware to be leased."""
+        return None
+
+    @property
+    def queue_seconds(self) -> float:
+        """Nobody waits."""
+        return 0.0
+
+    @abstractmethod
+    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
+        """See `Evaluator.evaluate`; every evaluator has its own."""
+
+    def evaluate_many(self, requests: Sequence[Request]) -> list[Measurements]:
+        """One after another."""
+        return [self.evaluate(r.problem, r.placements, r.seed, first=r.first, trace=r.trace) for r in requests]
+
+    def check_machine(self) -> None:  # noqa: B027 (a default, not a gap)
+        """Any machine will do."""
+
+    def describe(self) -> Sequence[str]:
+        """Nothing to say of devices that are simulated."""
+        return ()
+
+    def close(self) -> None:  # noqa: B027
+        """No processes to end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Wrapper(BaseEvaluator):
+    """An evaluator around another, ``inner``, which answers whatever the wrapper does not change."""
+
+    inner: Evaluator
+
+    @property
+    def protocol(self) -> str:
+        """What is measured does not differ."""
+        return self.inner.protocol
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether ``inner`` gives every seed the same."""
+        return self.inner.deterministic
+
+    @property
+    def fingerprint(self) -> str:
+        """What ``inner`` measures on."""
+        return self.inner.fingerprint
+
+    @property
+    def traces(self) -> bool:
+        """Whether ``inner`` knows when operations ran."""
+        return self.inner.traces
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """How long ``inner`` may take over a placement."""
+        return self.inner.lease_seconds
+
+    @property
+    def queue_seconds(self) -> float:
+        """How long ``inner`` has waited."""
+        return self.inner.queue_seconds
+
+    def check_machine(self) -> None:
+        """Look whether ``inner`` finds here what it needs."""
+        self.inner.check_machine()
+
+    def describe(self) -> Sequence[str]:
+        """The devices of ``inner``."""
+        return self.inner.describe()
+
+    def close(self) -> None:
+        """Close ``inner``."""
+        self.inner.close()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Evaluator, Measurements
+from envs.problem.measurement import Evaluator, Measurements, Wrapper
 from envs.problem.problem import Problem
 
 MIGRATED = {"camera-detection": 11494.0, "lidar-detection": 560.0, "vehicle-fusion": 11796.0, "intersection-fusion": 20907.0}
@@ -59,7 +59,7 @@ def _startup(kind: str, device: str) -> float:
 
 
 @dataclass(frozen=True)
-class Relocating:
+class Relocating(Wrapper):
     """Adds the cost of relocation, shared by all runs of the pipeline in a second, to the makespan as objective.
 
     Args:
@@ -83,11 +83,6 @@ class Relocating:
     def protocol(self) -> str:
         """The inner protocol and what is added."""
         return f"{self.inner.protocol} relocation={self.frequency:g}/s{' with static data' if self.static else ''}"
-
-    @property
-    def deterministic(self) -> bool:
-        """As the inner one."""
-        return self.inner.deterministic
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """See `envs.problem.measurement.Evaluator.evaluate`; ``seconds`` stays the makespan."""

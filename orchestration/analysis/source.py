@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestration.rewards.evaluators import SIMULATORS
+from orchestration.rewards.evaluators import simulates
 from orchestration.specs.trial import EvaluatorSpec
 
 
@@ -28,7 +28,7 @@ PLAIN_SIMULATOR = Source()
 def source_of(evaluator: EvaluatorSpec) -> Source:
     """What the results of an evaluator are."""
     kind, options = evaluator.kind, evaluator.options
-    simulated = kind in SIMULATORS
+    simulated = simulates(kind)
     added = options.get("noise") or options.get("measurement_noise") or options.get("relocation") is not None
     free = kind == "work-conserving" and bool(options.get("inputs_everywhere", True))
     return Source(kind, simulated, simulated and not added, free)

@@ -19,7 +19,8 @@ from envs.problem.problem import Problem
 from methods.placing.constraints import make_feasible
 from orchestration.analysis.table import Table, terminal
 from orchestration.definition.sweep import load_sweep
-from orchestration.rewards.evaluators import OPTIONS, SIMULATORS, build_evaluator, close_evaluators
+from orchestration.rewards.evaluators import build_evaluator, close_evaluators, simulates
+from orchestration.rewards.kinds import EVALUATORS
 from orchestration.specs.sources import build_problem, costs_source
 from orchestration.specs.trial import EvaluatorSpec, ProblemSpec
 
@@ -129,12 +130,12 @@ def _evaluator(sweep: Sweep, given: str | None, measures: bool) -> EvaluatorSpec
     if given is None and not measures:
         return EvaluatorSpec()
     if given is None:
-        found = next((spec for spec in stages.values() if spec.kind not in SIMULATORS), None)
+        found = next((spec for spec in stages.values() if not simulates(spec.kind)), None)
         if found is None:
             raise InputError(f"no stage of sweep {sweep.name!r} measures; name an evaluator, as --host work-conserving")
         return found
-    if given not in stages and given not in OPTIONS:
-        raise InputError(f"{given!r} is neither a stage of sweep {sweep.name!r} nor an evaluator{nearest(given, [*stages, *OPTIONS])}")
+    if given not in stages and given not in EVALUATORS:
+        raise InputError(f"{given!r} is neither a stage of sweep {sweep.name!r} nor an evaluator{nearest(given, [*stages, *EVALUATORS])}")
     return stages[given] if given in stages else EvaluatorSpec(given)
 
 

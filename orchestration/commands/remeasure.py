@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from envs.problem.problem import shown_in
 from orchestration.analysis.contest import Candidate, Contest
 from orchestration.analysis.quantity import significant
 from orchestration.analysis.table import Table, plural
-from orchestration.rewards.evaluators import HOST_OPTIONS, build_evaluator, close_evaluators
+from orchestration.rewards.evaluators import build_evaluator, close_evaluators, measures_for_real
 from orchestration.rewards.machine_lock import MachineLock
 from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import EvaluatorSpec
@@ -77,7 +77,7 @@ def _evaluator_of(record: SweepRecord, stage: str) -> EvaluatorSpec:
 
 
 def _repeats(spec: EvaluatorSpec) -> bool:
-    return spec.kind not in HOST_OPTIONS and build_evaluator(spec).deterministic
+    return not measures_for_real(spec.kind) and build_evaluator(spec).deterministic
 
 
 def _contest(record: SweepRecord, problem_hash: str) -> Contest:
@@ -113,7 +113,7 @@ def measure_in_turn(found: Sequence[Contest], rounds: int, seed: int = 0, done: 
     if rounds < 2:
         raise InputError(f"rounds is {rounds}, which does not show how measurements vary; give at least 2")
     for contest in found:
-        real = any(c.evaluator.kind in HOST_OPTIONS for c in contest.candidates)
+        real = any(measures_for_real(c.evaluator.kind) for c in contest.candidates)
         with MachineLock().held() if real else nullcontext():
             _measure(contest, rounds, seed, done)
 
@@ -135,14 +135,9 @@ def _measure(contest: Contest, rounds: int, seed: int, done: Callable[[], None])
                 if m.host not in contest.devices:
                     contest.devices.append(m.host)
                 done()
-        contest.devices += list(dict.fromkeys(text for e in built.values() for text in _described(e)))
+        contest.devices += list(dict.fromkeys(text for e in built.values() for text in e.describe()))
     finally:
         close_evaluators(built.values())
-
-
-def _described(evaluator: Evaluator) -> Iterable[str]:
-    describe = getattr(getattr(evaluator, "host", evaluator), "describe", None)
-    return describe() if describe is not None else ()
 
 
 def table(contest: Contest, baseline: str | None = None) -> Table:

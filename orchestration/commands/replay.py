@@ -10,7 +10,7 @@ from pathlib import Path
 from envs.problem.errors import InputError
 from envs.problem.measurement import Evaluator, Outcome
 from orchestration.folder.ledger import entries
-from orchestration.rewards.evaluators import HOST_OPTIONS, build_evaluator, close_evaluators
+from orchestration.rewards.evaluators import build_evaluator, close_evaluators, measures_for_real
 from orchestration.specs.layout import LEDGER
 from orchestration.specs.results import ProblemResult, TrialResult, placement_array
 from orchestration.specs.sources import recorded_problem
@@ -119,7 +119,7 @@ def _one(trial: Trial, index: int, recorded: ProblemResult, evaluator: Evaluator
         raise InputError(f"trial {trial.short} recorded no placement of {recorded.name}")
     m = evaluator.evaluate(problem, placement[None, :], recorded.seed, first=recorded.first)
     tolerance, now = 0.0, float(m.objective[0])
-    if trial.evaluator.kind in HOST_OPTIONS:
+    if measures_for_real(trial.evaluator.kind):
         tolerance = TOLERANCE * recorded.objective
         if m.samples is not None and len(m.samples[0]) > 1 and math.isfinite(now) and m.seconds[0] > 0:
             spread = float(m.samples[0].std(ddof=1)) * now / float(m.seconds[0])

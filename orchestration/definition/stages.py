@@ -13,7 +13,8 @@ from orchestration.definition.methods import MethodRow, MethodTable, checked
 from orchestration.definition.problems import ProblemTable
 from orchestration.definition.searches import SearchSettings, read_search
 from orchestration.definition.view import View, with_cure
-from orchestration.rewards.evaluators import OPTIONS, build_evaluator, remembered
+from orchestration.rewards.evaluators import build_evaluator, remembered
+from orchestration.rewards.kinds import EVALUATORS
 from orchestration.specs.trial import KINDS, EvaluatorSpec, FrozenDict, ProblemSpec, TrialKind
 
 HELD_OUT = "held-out"
@@ -350,17 +351,17 @@ def read_evaluator(view: View, named: Mapping[str, EvaluatorSpec]) -> EvaluatorS
     if kind is None:
         return None
     options = {k: v.plain() for k, v in view.children() if k != "kind"}
-    if kind in OPTIONS:
-        view.mapping(("kind", *OPTIONS[kind]), f"evaluator {kind!r}")
+    if kind in EVALUATORS:
+        view.mapping(("kind", *EVALUATORS[kind].options), f"evaluator {kind!r}")
     return _checked_evaluator(kind_view, kind, options, named)
 
 
 def _checked_evaluator(view: View, kind: str, options: Mapping[str, Any], named: Mapping[str, EvaluatorSpec]) -> EvaluatorSpec | None:
-    if kind not in OPTIONS:  # nobody could serve it: hosts measure by the kinds that this package knows
-        view.error(f"unknown evaluator {kind!r}{nearest(kind, [*named, *OPTIONS])}")
+    if kind not in EVALUATORS:  # nobody could serve it: hosts measure by the kinds that this package knows
+        view.error(f"unknown evaluator {kind!r}{nearest(kind, [*named, *EVALUATORS])}")
         return None
     spec = EvaluatorSpec(kind, FrozenDict(options))
-    if all(k in OPTIONS[kind] for k in options):
+    if all(k in EVALUATORS[kind].options for k in options):
         try:
             build_evaluator(spec)
         except (ValueError, TypeError) as error:

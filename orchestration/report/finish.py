@@ -19,7 +19,7 @@ from orchestration.analysis.runs import ProblemInfo, Run
 from orchestration.analysis.table import Table, delimited, dress
 from orchestration.report import tables
 from orchestration.report.paper.section import report_section
-from orchestration.rewards.evaluators import SIMULATORS, build_evaluator
+from orchestration.rewards.evaluators import build_evaluator, simulates
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import EvaluatorSpec
@@ -169,9 +169,10 @@ def _plan(record: SweepRecord, run: Run, problem: Problem, placement: np.ndarray
         start, finish = (np.array(x, dtype=np.float64) for x in (t.start, t.finish))
         plan = schedule.from_times(problem, placement, start, finish, np.array(t.transfers, dtype=np.float64).reshape(-1, 5))
         return plan, f"measured: a real run on {found.host}, of a measurement of {1e3 * t.seconds:,.4g} ms after the search"
-    if trial.evaluator.kind not in SIMULATORS:
-        return schedule.simulate(problem, placement), "simulated: what measured this placement does not tell when its operations ran"
     # Without ``fail``, which loses measurements at random to try recovery.
     options = {key: value for key, value in trial.evaluator.options.items() if key != "fail"}
     spec = EvaluatorSpec(trial.evaluator.kind, FrozenDict(options))
-    return schedule.simulate(problem, placement, build_evaluator(spec), found.seed, found.first), f"simulated by {found.protocol}"
+    evaluator = build_evaluator(spec) if simulates(spec.kind) else None
+    if evaluator is None or not evaluator.traces:
+        return schedule.simulate(problem, placement), "simulated: what measured this placement does not tell when its operations ran"
+    return schedule.simulate(problem, placement, evaluator, found.seed, found.first), f"simulated by {found.protocol}"

@@ -11,9 +11,9 @@ from ray.exceptions import RayActorError, RayError
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_chain, wait_fixed
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Measurements, Request, Rows, answer
+from envs.problem.measurement import Measurements, Request, Rows, Wrapper, answer
 from envs.problem.problem import Problem
-from orchestration.rewards.evaluators import EvaluationError, InfrastructureError, build_evaluator, lease_seconds, remembered
+from orchestration.rewards.evaluators import EvaluationError, InfrastructureError, build_evaluator, remembered
 from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError, Unserved
 from orchestration.specs.canonical import canonical
 from orchestration.specs.trial import EvaluatorSpec
@@ -30,8 +30,8 @@ RAISED = {ServiceError: InputError, Unserved: InfrastructureError, EvaluatorFaul
 """What the service refuses, as the trial sees it."""
 
 
-class ServiceClient:
-    """The service with the face of an evaluator; several requests of one call are in flight together.
+class ServiceClient(Wrapper):
+    """The service with the face of the evaluator that it has measure, ``inner``; several requests of one call are in flight together.
 
     Raises:
         InputError: if the evaluator cannot measure what is asked.
@@ -40,17 +40,26 @@ class ServiceClient:
     """
 
     def __init__(self, service: Any, spec: EvaluatorSpec, trial: str, priority: int = 0) -> None:
-        local = build_evaluator(spec)
-        self.protocol = local.protocol
-        self.deterministic = local.deterministic
-        self._shared = local.deterministic or remembered(spec)
-        self._traces, self._limit = getattr(local, "traces", True), lease_seconds(local)
-        self.queue_seconds = 0.0
+        self.inner = build_evaluator(spec)
+        self._shared = self.inner.deterministic or remembered(spec)
+        self._queued = 0.0
         self._service, self._key, self._trial, self._priority = service, spec.key, trial, priority
         self._evaluator = canonical(spec.to_json())
 
+    @property
+    def queue_seconds(self) -> float:
+        """How long the service let its hosts be waited for."""
+        return self._queued
+
+    def describe(self) -> Sequence[str]:
+        """Nothing: the devices are those of hosts elsewhere."""
+        return ()
+
+    def check_machine(self) -> None:
+        """Nothing is measured on this machine."""
+
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`."""
+        """What the service has measured or remembers."""
         return self.evaluate_many([Request(problem, placements, seed, first, trace)])[0]
 
     def evaluate_many(self, requests: Sequence[Request]) -> list[Measurements]:
@@ -65,7 +74,7 @@ class ServiceClient:
             patiently(self._collect, requests, asks, answers)
         except RetryError:
             raise InfrastructureError(f"the reward service did not answer for {sum(RECONNECT):.0f} s") from None
-        self.queue_seconds += max((a.queue_seconds for a in answers.values()), default=0.0)
+        self._queued += max((a.queue_seconds for a in answers.values()), default=0.0)
         return [answer(answers[i].rows, r, self.protocol) for i, r in enumerate(requests)]
 
     def _collect(self, requests: Sequence[Request], asks: Sequence[Ask], answers: dict[int, Answer]) -> None:
@@ -101,5 +110,5 @@ class ServiceClient:
             reference, placements = [ray.put(placements)], placements[:0]
         return Ask(
             self._trial, self._key, self._evaluator, self.protocol, self._shared, r.problem.content_hash, placements,
-            r.seed, r.first, r.trace and self._traces, self._priority, reference, self._limit,
+            r.seed, r.first, r.trace and self.traces, self._priority, reference, self.lease_seconds,
         )  # fmt: skip

@@ -7,43 +7,33 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.problem.measurement import Evaluator, Measurements, Request, Rows, answer, join_rows
+from envs.problem.measurement import Measurements, Request, Rows, Wrapper, answer, join_rows
 from envs.problem.problem import Problem
-from orchestration.rewards.evaluators import build_evaluator, machine_of, remembered
+from orchestration.rewards.evaluators import build_evaluator, remembered
 from orchestration.rewards.machine_lock import MachineLock
 from orchestration.rewards.measurement_store import MeasurementStore, measurement_context
 from orchestration.specs.layout import STORE
 from orchestration.specs.trial import EvaluatorSpec
 
 
-class LocalHost:
+class LocalHost(Wrapper):
     """An evaluator that measures one placement at a time on this machine and keeps each in the sweep's store as soon as it is there.
 
     What the store knows is not measured again, unless a trace is asked for or the sweep says ``cache: false``.
     """
 
     def __init__(self, spec: EvaluatorSpec, store: MeasurementStore) -> None:
-        self._inner: Evaluator = build_evaluator(spec)
+        self.inner = build_evaluator(spec)
         self._store = store if remembered(spec) else None
-        self._key, self._machine = spec.key, "" if ":" in spec.key else machine_of(spec.kind)
+        self._key, self._machine = spec.key, "" if ":" in spec.key else self.inner.fingerprint
         self._lock = MachineLock()
 
-    @property
-    def protocol(self) -> str:
-        """The inner one."""
-        return self._inner.protocol
-
-    @property
-    def deterministic(self) -> bool:
-        """As the inner one."""
-        return self._inner.deterministic
-
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`."""
+        """What the store knows, and measurements of the rest."""
         placements = np.ascontiguousarray(placements, dtype=np.int16)
-        if trace and getattr(self._inner, "traces", True):
+        if trace and self.inner.traces:
             with self._lock.held():
-                found = self._inner.evaluate(problem, placements, seed, first=first, trace=True)
+                found = self.inner.evaluate(problem, placements, seed, first=first, trace=True)
             self._keep(problem, placements, Rows.of(found))
             return found
         rows = [self._row(problem, placements[i : i + 1], seed, first + i) for i in range(len(placements))]
@@ -55,7 +45,7 @@ class LocalHost:
             if known:
                 return known[0]
         with self._lock.held():
-            rows = Rows.of(self._inner.evaluate(problem, placement, seed, first=first))
+            rows = Rows.of(self.inner.evaluate(problem, placement, seed, first=first))
         self._keep(problem, placement, rows)
         return rows
 

@@ -18,15 +18,15 @@ import numpy as np
 import ray
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Rows
+from envs.problem.measurement import BaseEvaluator, Rows
 from envs.problem.problem import Problem
 from orchestration.rewards.evaluators import (
-    HOST_OPTIONS,
-    SIMULATORS,
     InfrastructureError,
     build_evaluator,
-    machine_of,
+    measures_for_real,
+    simulates,
 )
+from orchestration.rewards.kinds import EVALUATORS
 from orchestration.rewards.machine_lock import MachineLock
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, Job, ServiceError, Unserved
@@ -104,7 +104,7 @@ class SimulatorActor:
         begin = time.perf_counter()
         try:
             if evaluator not in self.evaluators:
-                self.evaluators[evaluator] = build_evaluator(EvaluatorSpec.from_json(json.loads(evaluator)))
+                self.evaluators[evaluator] = _evaluator(evaluator)
             m = self.evaluators[evaluator].evaluate(problem, placements, seed, first=first, trace=trace)
         except InputError as error:
             return ServiceError(str(error))
@@ -113,6 +113,11 @@ class SimulatorActor:
         except Exception:
             return EvaluatorFault(traceback.format_exc())
         return Answer(Rows.of(m), measuring_seconds=time.perf_counter() - begin), os.getpid()
+
+
+def _evaluator(described: str) -> BaseEvaluator:
+    """The evaluator of its canonical JSON."""
+    return build_evaluator(EvaluatorSpec.from_json(json.loads(described)))
 
 
 class SimulatorHost:
@@ -204,7 +209,7 @@ def real_hosts(key: str, problems: dict[str, Any], have: int = 0) -> list[Host]:
     holds one unit of it while it lives, so Ray grants the hardware to one sweep at a time.
     """
     kind, _, name = key.partition(":")
-    if kind not in HOST_OPTIONS:
+    if not measures_for_real(kind):
         return []
     if not name:
         return [] if have else [RealHost(key, problems, scheduling_strategy=on_node(ray.get_runtime_context().get_node_id()))]
@@ -214,12 +219,13 @@ def real_hosts(key: str, problems: dict[str, Any], have: int = 0) -> list[Host]:
 
 def offered() -> list[str]:
     """Keys that real hosts would serve if asked."""
-    return [*HOST_OPTIONS, *(r for r in ray.cluster_resources() if r.partition(":")[0] in HOST_OPTIONS and ":" in r)]
+    named = [r for r in ray.cluster_resources() if ":" in r and measures_for_real(r.partition(":")[0])]
+    return [*(name for name in EVALUATORS if measures_for_real(name)), *named]
 
 
 def unserved(keys: Iterable[str]) -> str | None:
     """A sentence about the first key that nothing in the cluster serves; None if all are served."""
-    known = list(dict.fromkeys([*SIMULATORS, *offered()]))
+    known = list(dict.fromkeys([*(name for name in EVALUATORS if simulates(name)), *offered()]))
     missing = next((key for key in keys if key not in known), None)
     return None if missing is None else str(Unserved.by_anyone(missing, known))
 
@@ -247,10 +253,10 @@ class ServiceActor:
         """The answer, or why there is none; None if the problem must be registered first."""
         if ask.problem_hash not in self.problems:
             return None
-        if ask.key in SIMULATORS:
+        if simulates(ask.key):
             if ask.key not in self.service.pools:
                 self._add_simulators(ask.key)
-        elif not self._look_for_hosts(ask.key):
+        elif not self._look_for_hosts(ask):
             return Unserved.by_anyone(ask.key, dict.fromkeys([*sorted(self.service.pools), *offered()]))
         if ask.reference is not None:
             ask = replace(ask, reference=ask.reference[0], placements=await ask.reference[0])
@@ -259,14 +265,15 @@ class ServiceActor:
         except ServiceError as error:
             return error.with_traceback(None)
 
-    def _look_for_hosts(self, key: str) -> bool:
+    def _look_for_hosts(self, ask: Ask) -> bool:
         """Take in hosts of nodes that have come since the last look; whether the key is served."""
-        pool = self.service.pools.get(key)
+        key, pool = ask.key, self.service.pools.get(ask.key)
         if pool is None or time.monotonic() - self._looked[key] > LOOK_SECONDS:
             self._looked[key] = time.monotonic()
             usable = 0 if pool is None else sum(not seat.quarantined for seat in pool.seats)
             if hosts := real_hosts(key, self.problems, usable if ":" in key else len(pool.seats) if pool else 0):
-                self.service.add_hosts(key, hosts, always_cache=True, machine="" if ":" in key else machine_of(key))
+                machine = "" if ":" in key else _evaluator(ask.evaluator).fingerprint
+                self.service.add_hosts(key, hosts, always_cache=True, machine=machine)
         return key in self.service.pools
 
     async def statistics(self) -> dict[str, Any]:

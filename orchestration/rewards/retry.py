@@ -8,7 +8,7 @@ import numpy as np
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_attempt, wait_exponential
 
 from envs.problem.measurement import Evaluator, Measurements, Outcome, Request
-from orchestration.rewards.evaluators import InfrastructureError, evaluate_all
+from orchestration.rewards.evaluators import InfrastructureError
 
 MEASUREMENT_ATTEMPTS = 8
 """How often a measurement that failed for reasons of infrastructure is asked for before the trial gives up."""
@@ -39,11 +39,11 @@ def measure(evaluator: Evaluator, requests: Sequence[Request]) -> list[Measureme
 def _ask(evaluator: Evaluator, requests: Sequence[Request], results: list[Measurements]) -> int:
     """Ask for everything, or for the rows of ``results`` that have no measurement yet; how many of them then have none."""
     if not results:
-        results += evaluate_all(evaluator, requests)
+        results += evaluator.evaluate_many(requests)
     else:
         missing = [(i, rows) for i, m in enumerate(results) for rows in _runs(m.outcome == Outcome.INFRASTRUCTURE)]
         again = [requests[i]._replace(placements=requests[i].placements[rows], first=requests[i].first + rows.start) for i, rows in missing]
-        for (i, rows), m in zip(missing, evaluate_all(evaluator, again), strict=True):
+        for (i, rows), m in zip(missing, evaluator.evaluate_many(again), strict=True):
             results[i] = results[i].put(rows, m)
     return sum(int((m.outcome == Outcome.INFRASTRUCTURE).sum()) for m in results)
 

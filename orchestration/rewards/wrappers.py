@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Evaluator, Measurements, Outcome, Request, answer
+from envs.problem.measurement import Evaluator, Measurements, Outcome, Request, Wrapper, answer
 from envs.problem.problem import Problem
 from orchestration.rewards.measurement_table import MeasurementTable
 
 
 @dataclass(frozen=True)
-class Noisy:
+class Noisy(Wrapper):
     """Multiplies every measured time by a log-normal factor of scale ``sigma``, as a real machine's jitter does.
 
     Row i draws from the stream (seed, first + i), so the noise does not depend on how a batch is split.
@@ -28,12 +28,12 @@ class Noisy:
 
     @property
     def protocol(self) -> str:
-        """The inner protocol and the noise."""
+        """What is measured, and how much noise is put on it."""
         return f"{self.inner.protocol} measurement_noise={self.sigma}"
 
     @property
     def deterministic(self) -> bool:
-        """Never."""
+        """The noise depends on the seed."""
         return False
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
@@ -45,7 +45,7 @@ class Noisy:
 
 
 @dataclass
-class Failing:
+class Failing(Wrapper):
     """Fails a share ``rate`` of the measurements as infrastructure does; asked again, the same row is drawn anew.
 
     For trying out recovery: results are those of the inner evaluator, because a failure is measured again.
@@ -58,16 +58,6 @@ class Failing:
     def __post_init__(self) -> None:
         if not 0.0 < self.rate < 1.0:
             raise InputError(f"fail is {self.rate}; it must be in (0, 1)")
-
-    @property
-    def protocol(self) -> str:
-        """The inner one: what is measured in the end does not differ."""
-        return self.inner.protocol
-
-    @property
-    def deterministic(self) -> bool:
-        """As the inner one."""
-        return self.inner.deterministic
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """See `envs.problem.measurement.Evaluator.evaluate`."""
@@ -82,22 +72,12 @@ class Failing:
         )
 
 
-class Cached:
+class Cached(Wrapper):
     """Remembers deterministic measurements by content in this process; stochastic ones and traces pass through."""
 
     def __init__(self, inner: Evaluator, limit_bytes: int = 256 << 20) -> None:
         self.inner = inner
         self.table = MeasurementTable(limit_bytes)
-
-    @property
-    def protocol(self) -> str:
-        """The inner one."""
-        return self.inner.protocol
-
-    @property
-    def deterministic(self) -> bool:
-        """As the inner one."""
-        return self.inner.deterministic
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """See `envs.problem.measurement.Evaluator.evaluate`."""

@@ -18,7 +18,7 @@ from envs.problem.measurement import Evaluator, Measurements, Outcome, Request
 from envs.problem.problem import Problem
 from methods.contract.method import Method, Proposal
 from methods.contract.registry import build, method_class
-from orchestration.rewards.evaluators import TRACING_HOSTS, InfrastructureError, evaluate_all
+from orchestration.rewards.evaluators import InfrastructureError
 from orchestration.rewards.retry import measure
 from orchestration.specs.layout import CHECKPOINT, POLICY
 from orchestration.specs.results import CurvePoint, ProblemResult, Trace, TrialResult
@@ -130,7 +130,7 @@ class _Run:
                 self._save()
             return self._result(status, sweep)
         self.progress.report.update({key: float(value) for key, value in self.method.report().items()})
-        if self.trial.evaluator.kind in TRACING_HOSTS and self.trial.kind != "pretrain":
+        if self.evaluator.lease_seconds is not None and self.evaluator.traces and self.trial.kind != "pretrain":
             self._trace_best()
         if self.folder is not None:
             policy = self.method.policy()
@@ -216,9 +216,9 @@ class _Run:
         for p in proposals:
             requests.append(Request(self.problems[p.problem], p.placements, self.seed, first, trace))
             first += len(p.placements)
-        begin, waited = time.perf_counter(), getattr(self.evaluator, "queue_seconds", 0.0)
+        begin, waited = time.perf_counter(), self.evaluator.queue_seconds
         results = measure(self.evaluator, requests)
-        queued = getattr(self.evaluator, "queue_seconds", 0.0) - waited
+        queued = self.evaluator.queue_seconds - waited
         self.progress.queue_seconds += queued
         self.progress.evaluation_seconds += max(0.0, time.perf_counter() - begin - queued)
         wall = self._wall()
@@ -237,7 +237,7 @@ class _Run:
         found = [(i, p.placement) for i, p in enumerate(self.progress.problems) if p.placement is not None]
         requests = [Request(self.problems[i], placement[None, :], self.seed, first, trace=True) for i, placement in found]
         try:
-            for (i, _), m in zip(found, evaluate_all(self.evaluator, requests), strict=True):
+            for (i, _), m in zip(found, self.evaluator.evaluate_many(requests), strict=True):
                 self.traces[i] = Trace.of(m)
         except InfrastructureError:
             pass  # the report draws a simulated plan then, and says so

@@ -12,7 +12,7 @@ from typing import Any
 
 from envs.problem.measurement import Evaluator
 from orchestration.folder.ledger import TrialEnd
-from orchestration.rewards.evaluators import SIMULATORS, InfrastructureError, build_evaluator, in_worker
+from orchestration.rewards.evaluators import InfrastructureError, build_evaluator, in_worker, simulates
 from orchestration.specs.files import write_atomic
 from orchestration.specs.layout import POLICY, trial_folder
 from orchestration.specs.state_files import Damaged, damaged, load_state
@@ -96,7 +96,7 @@ def policy_path(folder: Path, trial_hash: str) -> Path:
 
 
 def _evaluator(trial: Trial, service: Any, folder: Path) -> Evaluator:
-    if in_worker(trial.evaluator) or (service is None and trial.evaluator.kind in SIMULATORS):
+    if in_worker(trial.evaluator) or (service is None and simulates(trial.evaluator.kind)):
         return build_evaluator(trial.evaluator)
     if service is None:
         from orchestration.rewards.local_service import LocalHost, sweep_store

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from envs.hosts.child_process import ChildProcess, Fault
 from envs.hosts.measuring import Measuring
 from envs.problem.errors import InputError
-from envs.problem.measurement import Measurements, Outcome
+from envs.problem.measurement import BaseEvaluator, Measurements, Outcome
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import as_placements
 from envs.simulators.work_conserving.discipline import Discipline
@@ -39,7 +39,7 @@ _ENVIRONMENT = {
 
 
 @dataclass
-class Engine:
+class Engine(BaseEvaluator):
     """Runs placements for real and measures them.
 
     Nodes of a problem's graph must have the op types of `envs.hosts.engine.kernels`, as the sharded graphs do, or be those of a program
@@ -47,6 +47,7 @@ class Engine:
     with this process.
     """
 
+    measures_for_real: ClassVar[bool] = True
     devices: tuple[str, ...]
     """The real device of each device of the network: ``cpu:0``, ``cpu:0-3``, ``cpu:0+2`` or ``cuda:0``; several may share one."""
     discipline: Discipline = field(default_factory=Discipline)
@@ -67,6 +68,8 @@ class Engine:
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.devices, list | tuple) or not all(isinstance(d, str) for d in self.devices):
+            raise InputError(f"the engine has devices {self.devices!r}; say what stands for the network's, as devices: [cpu:0, cpu:1]")
         self.devices = tuple(self.devices)
         if self.discipline.processors:
             raise InputError("'processors' is for simulators; name the same core for several of the engine's devices instead")
@@ -81,6 +84,22 @@ class Engine:
     def deterministic(self) -> bool:
         """Never: the times are real."""
         return False
+
+    @property
+    def fingerprint(self) -> str:
+        """This machine; see the function `fingerprint`."""
+        return fingerprint()
+
+    @property
+    def lease_seconds(self) -> float:
+        """Twice all limits, and a minute for what has none."""
+        return 60.0 + 2.0 * (self.measuring.time_limit + self.prepare_limit)
+
+    def check_machine(self) -> None:
+        """Look whether this machine offers the devices."""
+        from envs.hosts.engine.devices import parse_devices  # reads what torch offers, and torch takes a second to import
+
+        parse_devices(self.devices)
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """See `envs.problem.measurement.Evaluator.evaluate`; the trace is that of each placement's last run.
@@ -164,12 +183,6 @@ class Engine:
         if self._process is not None:
             self._process.kill()
             self._process, self._prepared = None, []
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_process": None, "_prepared": [], "_folder": None}

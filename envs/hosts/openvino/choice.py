@@ -4,55 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from envs.hosts.openvino.host import OpenVinoHost, fingerprint
 from envs.problem.errors import InputError, nearest
-from envs.problem.measurement import Measurements, Outcome
+from envs.problem.measurement import Measurements, Outcome, Wrapper
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import as_placements
 
-KINDS = ("HETERO", "AUTO")
+CHOICES = ("HETERO", "AUTO")
 
 
 @dataclass
-class ToolkitChoice:
+class ToolkitChoice(Wrapper):
     """Measures what the toolkit chooses, whatever placement it is asked about; one evaluation is enough.
 
     Raises:
-        InputError: for an unknown kind, or an empty preference.
+        InputError: for another choice, or a preference that is no list.
     """
 
-    traces: ClassVar[bool] = False
-    """As its host."""
-    host: OpenVinoHost
-    kind: str
+    inner: OpenVinoHost
+    choice: str
     """``HETERO`` (each operation goes to the first device that supports it) or ``AUTO`` (one device for all)."""
-    preference: Sequence[str]
-    """Names of the network's devices, the preferred one first."""
+    preference: Sequence[str] = ()
+    """Names of the network's devices, the preferred one first; all of them in the host's order if none is given."""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InputError(f"choice is {self.kind!r}; OpenVINO chooses by HETERO or AUTO{nearest(str(self.kind), KINDS)}")
-        if isinstance(self.preference, str) or not self.preference:
+        if self.choice not in CHOICES:
+            raise InputError(f"choice is {self.choice!r}; OpenVINO chooses by HETERO or AUTO{nearest(str(self.choice), CHOICES)}")
+        self.preference = self.preference or list(self.inner.devices)
+        if isinstance(self.preference, str):
             raise InputError(f"preference is {self.preference!r}; it must list the network's devices, as [gpu, cpu]")
 
     @property
     def protocol(self) -> str:
-        """The host's, and that the devices are the toolkit's choice."""
-        return f"{self.host.protocol} choice={self.kind}:{','.join(self.preference)}"
-
-    @property
-    def deterministic(self) -> bool:
-        """Never: the times are real."""
-        return False
+        """What is measured, and that the devices are the toolkit's choice."""
+        return f"{self.inner.protocol} choice={self.choice}:{','.join(self.preference)}"
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """See `envs.problem.measurement.Evaluator.evaluate`; every row is another measurement of the same choice."""
         placements = as_placements(problem, placements)
-        details = [self.host.choice(problem, self.preference, self.kind) for _ in placements]
+        details = [self.inner.choice(problem, self.preference, self.choice) for _ in placements]
         outcome = np.array([d.outcome for d in details], dtype=np.int8)
         seconds = np.array([d.seconds for d in details])
         return Measurements(
@@ -62,7 +55,3 @@ class ToolkitChoice:
             deviation=np.array([d.dispersion if d.outcome == Outcome.OK else np.nan for d in details]),
             compile_seconds=np.array([d.compile_seconds for d in details]),
         )  # fmt: skip
-
-    def close(self) -> None:
-        """End the host's process."""
-        self.host.close()

@@ -29,7 +29,7 @@ from envs.hosts.openvino.model import Agreement
 from envs.hosts.openvino.rows import ended
 from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph
-from envs.problem.measurement import Measurements, Outcome
+from envs.problem.measurement import BaseEvaluator, Measurements, Outcome
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import as_placements
 
@@ -61,15 +61,14 @@ class Detail:
 
 
 @dataclass
-class OpenVinoHost:
+class OpenVinoHost(BaseEvaluator):
     """Compiles placements of OpenVINO models for this machine's devices and measures them.
 
     A problem's graph must be captured from a model (`envs.graphs.capture`), and its network's devices be those given here. Use it as
     a context manager, or call `close`, to end its process; one left open ends with this process.
     """
 
-    traces: ClassVar[bool] = False
-    """Compiled operations have no times of their own."""
+    measures_for_real: ClassVar[bool] = True
     devices: Mapping[str, HostDevice | Any]
     """What stands for each device of the network (see `envs.hosts.openvino.devices.parse_devices`)."""
     mode: str = "hetero"
@@ -91,6 +90,7 @@ class OpenVinoHost:
     prepare_limit: float = 600.0
     """Seconds to read a model and run it once unplaced."""
     input_seed: int = 0
+    """What the models' inputs are drawn from."""
     _process: ChildProcess | None = field(default=None, init=False, repr=False, compare=False)
     _prepared: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False, repr=False, compare=False)
@@ -119,6 +119,21 @@ class OpenVinoHost:
     def deterministic(self) -> bool:
         """Never: the times are real."""
         return False
+
+    @property
+    def fingerprint(self) -> str:
+        """This machine and its toolkit; see the function `fingerprint`."""
+        return fingerprint()
+
+    @property
+    def traces(self) -> bool:
+        """Compiled operations have no times of their own."""
+        return False
+
+    @property
+    def lease_seconds(self) -> float:
+        """Twice all limits, and a minute for what has none."""
+        return 60.0 + 2.0 * (self.measuring.time_limit + self.prepare_limit + self.compile_limit)
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """See `envs.problem.measurement.Evaluator.evaluate`; there is no trace, because compiled operations have no times of their own.
@@ -290,12 +305,6 @@ class OpenVinoHost:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_process": None, "_prepared": set(), "_folder": None, "_written": {}}
-
-    def __enter__(self) -> OpenVinoHost:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _kills() -> int:

@@ -9,18 +9,16 @@ from functools import lru_cache
 import numpy as np
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Measurements, Outcome
+from envs.problem.measurement import SIMULATED, BaseEvaluator, Measurements, Outcome
 from envs.problem.problem import Problem
 from envs.simulators.fifo.kernel import OK, OUT_OF_MEMORY, check, kernel_arrays, run_batch
 from envs.simulators.fifo.reference import FifoReference
 from envs.simulators.noise import noise_key
 from envs.simulators.period import periods
 
-HOST = "simulated"
-
 
 @dataclass(frozen=True)
-class Simulator:
+class Simulator(BaseEvaluator):
     """The FIFO simulator of GiPH Appendix B.5, compiled.
 
     Raises:
@@ -82,7 +80,7 @@ class Simulator:
 
 
 @dataclass(frozen=True)
-class ReferenceSimulator:
+class ReferenceSimulator(BaseEvaluator):
     """The same semantics on SimPy, one placement after another: slow, plain, and bit for bit what `Simulator` gives."""
 
     noise: float = 0.0
@@ -151,7 +149,7 @@ def _measurements(
         objective=objective,
         seed=seed,
         protocol=evaluator.protocol,
-        host=HOST,
+        host=SIMULATED,
         first=first,
         start=start if trace else None,
         finish=finish if trace else None,

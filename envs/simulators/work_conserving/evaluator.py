@@ -10,9 +10,9 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from envs.problem.graph import frozen
-from envs.problem.measurement import Measurements, Outcome
+from envs.problem.measurement import SIMULATED, BaseEvaluator, Measurements, Outcome
 from envs.problem.problem import Problem
-from envs.simulators.fifo.evaluator import HOST, as_placements
+from envs.simulators.fifo.evaluator import as_placements
 from envs.simulators.noise import noise_key
 from envs.simulators.work_conserving.discipline import Discipline, free_inputs
 from envs.simulators.work_conserving.kernel import run_batch
@@ -20,7 +20,7 @@ from envs.simulators.work_conserving.reference import OutOfMemory, WorkConservin
 
 
 @dataclass(frozen=True)
-class WorkConservingSimulator:
+class WorkConservingSimulator(BaseEvaluator):
     """Algorithms 1 and 2 of DOPPLER, compiled.
 
     Transfers are tasks on channels, so they contend; results are freed when they are no longer needed, so a placement runs out
@@ -96,7 +96,7 @@ class WorkConservingSimulator:
 
 
 @dataclass(frozen=True)
-class ReferenceWorkConservingSimulator:
+class ReferenceWorkConservingSimulator(BaseEvaluator):
     """The same semantics on SimPy, one placement after another: slow, plain, and bit for bit what the compiled one gives."""
 
     discipline: Discipline = field(default_factory=Discipline)
@@ -177,7 +177,7 @@ def _measurements(
         objective[ok] = problem.energy(placements[ok], mean[ok], busy)
     found = Measurements(
         problem_hash=problem.content_hash, placements=placements, outcome=outcome, seconds=mean, objective=objective, seed=seed,
-        protocol=evaluator.protocol, host=HOST, first=first, samples=tuple(seconds.T) if len(seconds) > 1 else None,
+        protocol=evaluator.protocol, host=SIMULATED, first=first, samples=tuple(seconds.T) if len(seconds) > 1 else None,
     )  # fmt: skip
     if not trace:
         return found

@@ -79,7 +79,9 @@ def test_described_work_conserving_simulators_and_engines_agree_with_those_made_
     [
         ("work-conserving", {"sharing": "bas"}, "unknown sharing 'bas'; did you mean 'bus'"),
         ("work-conserving", {"channel": 2}, "unknown option 'channel' of evaluator 'work-conserving'; did you mean 'channels'"),
-        ("dataflow", {}, "devices None"),
+        ("dataflow", {}, "lacks devices"),
+        ("dataflow", {"devices": "cpu:0"}, "has devices .cpu:0."),
+        ("work-conserving", {"noise": "much"}, "option .noise. of evaluator .work-conserving. is .much.; it must be a number"),
         ("dataflow", {"devices": ["cpu:99999"]}, "names core 99999"),
         ("dataflow", {"devices": ["cpu:0"], "strategy": "lifo"}, "unknown strategy 'lifo'"),
     ],
