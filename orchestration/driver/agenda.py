@@ -8,6 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,12 +81,17 @@ class Agenda:
     """The state of a sweep's run. Everything it decides follows from the sweep and the ledger.
 
     Args:
-        open_study: gives the kept study of a search; asked only if there is one. Its second argument says whether to begin anew.
+        open_study: gives the kept study of a search; asked only if there is one. With a number it begins anew, with so many trials.
         retry_failed: run trials that failed for their own reasons again too, and begin searches that they were part of anew.
     """
 
     def __init__(
-        self, sweep: Expandable, ledger: Ledger, open_study: Callable[[SearchSpec, bool], Any] | None = None, *, retry_failed: bool = False
+        self,
+        sweep: Expandable,
+        ledger: Ledger,
+        open_study: Callable[[SearchSpec, int | None], Any] | None = None,
+        *,
+        retry_failed: bool = False,
     ) -> None:
         self._sweep, self._ledger, self._open_study = sweep, ledger, open_study
         self._retry = {key for key, e in ledger.entries.items() if e.status == "failed" and not e.infrastructure} if retry_failed else set()
@@ -96,6 +102,8 @@ class Agenda:
         self.skipped = self.failed = self.blocked = 0
         self.ended: list[tuple[Trial, TrialEnd]] = []
         """Trials that ended since this was last emptied, for whoever watches."""
+        self.notes: list[str] = []
+        """What was found wrong since this was last emptied."""
         self._ready = ReadyQueue()
         self._later: list[tuple[float, TrialTask]] = []
         self._attempts: dict[str, tuple[int, int | None]] = {}
@@ -289,10 +297,13 @@ class Agenda:
 
         if self._open_study is None:
             raise InputError(f"stage {spec.stage!r} is a search, which needs a study to keep it in")
-        study = self._open_study(spec, False)
-        if self._retry and has_failures(study):
-            study = self._open_study(spec, True)
-        search = self.searches[spec.content_hash] = Search(spec, study, self._known, self._lower_bounds(spec), self._record_pruned)
+        open_study = partial(self._open_study, spec)
+        if self._retry and has_failures(open_study(None)):
+            open_study(0)
+        search = Search(spec, open_study, self._known, self._recorded, self._lower_bounds(spec), self._record_pruned)
+        self.searches[spec.content_hash] = search
+        if search.note:
+            self.notes.append(search.note)
         self._skip(search)
         self._pull(search)
 
@@ -313,6 +324,11 @@ class Agenda:
             self._read[key] = self._ledger.read(key)[1]
         recorded = self._read[key]
         return paused if paused is not None and paused.evaluations > recorded.evaluations else recorded
+
+    def _recorded(self, key: str) -> bool:
+        """Whether the ledger holds a trial that is not to be run again."""
+        entry = self._ledger.entries.get(key)
+        return entry is not None and entry.settled
 
     def _pull(self, search: Search) -> None:
         """Hand out what a search wants; record what it has pruned."""

@@ -97,6 +97,8 @@ def run_sweep(
         if not agenda.total:
             raise InputError(f"sweep {sweep.name!r} has no trial to run")
         display = Display(agenda.total, agenda.skipped, agenda.open_trials, console)
+        if ledger.unchecked:
+            display.say(f"{ledger.unchecked} lines of {folder / LEDGER} are from before there were checksums, so they are not checked")
         ui = f"mlflow ui --backend-store-uri {uri}" if "://" in uri and not uri.startswith("http") else f"open {uri}"
         if agenda.complete and (folder / "leaderboard.json").exists():
             failed = f" ({agenda.failed} failed; retry --failed runs those again)" if agenda.failed else ""
@@ -140,8 +142,8 @@ class _Studies:
             for spec in (*expansion.searches, *expansion.waiting_searches):
                 self._made().reach(spec)
 
-    def open(self, spec: SearchSpec, again: bool) -> Any:
-        return self._made().open(spec, again)
+    def open(self, spec: SearchSpec, keep: int | None) -> Any:
+        return self._made().open(spec, keep)
 
     def _made(self) -> Any:
         from orchestration.search.studies import Studies
@@ -158,6 +160,9 @@ def _run_all(agenda: Agenda, backend: Backend, display: Display, sweep: str) -> 
         while not agenda.complete or backend.busy():
             while (task := agenda.next(backend.room)) is not None:
                 backend.submit(task, sweep)
+            for note in agenda.notes:
+                display.say(note)
+            agenda.notes.clear()
             display.total = agenda.total
             display.tick(backend.running(), agenda.next_pause(), backend.waiting())
             if not backend.busy():

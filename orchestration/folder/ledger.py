@@ -3,7 +3,8 @@
 Layout of a sweep's directory::
 
     sweep.yaml            the definition as it was run
-    ledger.jsonl          one line a trial that ended: {"spec": Trial, "result": TrialResult}; the last line of a trial counts
+    ledger.jsonl          one line a trial that ended: {"spec": Trial, "result": TrialResult, "sum": checksum of the rest of the
+                          line}; the last line of a trial counts
     ledger.lock           held by the one driver that may write; says which process that is
     studies.journal       Optuna's studies, one a search; searches.json tells about them
     measurements.sqlite   what was measured for real, so that it need not be measured again
@@ -16,9 +17,11 @@ Layout of a sweep's directory::
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -32,15 +35,26 @@ from orchestration.specs.layout import BESIDE, LEDGER, STORE
 from orchestration.specs.results import TrialResult
 from orchestration.specs.trial import Trial
 
+_SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}$')
+
 
 @dataclass(frozen=True)
 class Entry:
     """What the ledger remembers in memory of a trial that ended."""
 
+    trial: str
     status: str
     infrastructure: bool
     offset: int
-    """Where its line begins."""
+    """Where its line begins, in bytes."""
+    number: int
+    """Of its line, counted from 1."""
+    checked: bool = True
+    """Whether its line has a checksum."""
+
+    def where(self, path: Path) -> str:
+        """For people."""
+        return f"line {self.number} of {path}"
 
     @property
     def settled(self) -> bool:
@@ -82,30 +96,67 @@ class TrialEnd:
 
 
 def line(trial: Trial, result: TrialResult) -> str:
-    """One line of a ledger."""
-    return json.dumps({"spec": trial.to_json(), "result": result.to_json()}, separators=(",", ":"), allow_nan=False)
+    """One line of a ledger, its checksum last."""
+    body = json.dumps({"spec": trial.to_json(), "result": result.to_json()}, separators=(",", ":"), allow_nan=False)
+    return f'{body[:-1]},"sum":"{_sum(body.encode())}"}}'
 
 
-def parse(text: str | bytes) -> tuple[Trial, TrialResult]:
-    """The inverse of `line`."""
-    data = json.loads(text)
-    return Trial.from_json(data["spec"]), TrialResult.from_json(data["result"])
+def parse(text: str | bytes, where: str = "a line") -> tuple[Trial, TrialResult]:
+    """The inverse of `line`.
+
+    Raises:
+        InputError: naming ``where``, if it is not what was written. Without a checksum only what does not fit together shows.
+    """
+    data = _checked(text.encode() if isinstance(text, str) else text, where)
+    try:
+        trial, result = Trial.from_json(data["spec"]), TrialResult.from_json(data["result"])
+        known = "sum" in data or trial.content_hash == result.trial
+    except (InputError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise _damage(where, str(error) or type(error).__name__) from None
+    if not known:
+        raise _damage(where, f"it describes trial {trial.short} but has the result of {result.trial[:12]}")
+    return trial, result
+
+
+def _sum(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+def _checked(raw: bytes, where: str) -> dict[str, Any]:
+    """The JSON of a line whose checksum, if it has one, is right."""
+    text = raw.rstrip(b"\n")
+    if text.endswith(b"\r"):
+        raise _damage(where, "it ends as on Windows, with CR LF; an editor or a file transfer did that")
+    found = _SUM.search(text)
+    if found and found[1].decode() != _sum(text[: found.start()] + b"}"):
+        raise _damage(where, "its checksum does not fit")
+    try:
+        data: dict[str, Any] = json.loads(text)
+        if not {"spec", "result"} <= set(data) <= {"spec", "result", "sum"} or ("sum" in data) != bool(found):
+            raise ValueError("it is no entry of a ledger")
+        return data
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _damage(where, str(error)) from None
+
+
+def _damage(where: str, what: str) -> InputError:
+    return InputError(f"{where} is damaged ({what}); restore the file from a copy, or delete the line and its trial runs again")
 
 
 def entries(folder: Path) -> Iterator[tuple[Trial, TrialResult]]:
     """Every trial that ended in the sweep directory, once, in the order in which they last ended; reads without a lock.
 
     Raises:
-        InputError: if the folder holds no ledger.
+        InputError: if the folder holds no ledger, or a damaged one: its file, line and cure.
     """
     path = folder / LEDGER
     if not path.exists():
         raise InputError(f"{folder} holds no {LEDGER}, so no sweep has run there; `placewright run` makes one")
-    with path.open("rb") as file:
-        last = {key: offset for key, _, _, offset in _scan(file)}
-        for offset in sorted(last.values()):
-            file.seek(offset)
-            yield parse(file.readline())
+    with _open(path, "rb") as file:
+        last = {entry.trial: entry for entry in _scan(file)}
+        for entry in sorted(last.values(), key=lambda e: e.offset):
+            file.seek(entry.offset)
+            yield parse(file.readline(), entry.where(path))
 
 
 def results(folder: Path) -> Iterator[TrialResult]:
@@ -114,18 +165,27 @@ def results(folder: Path) -> Iterator[TrialResult]:
         yield result
 
 
-def _scan(file: IO[bytes]) -> Iterator[tuple[str, str, bool, int]]:
-    """(trial hash, status, infrastructure, offset) of every whole line; a torn last line is left out."""
+def _open(path: Path, mode: str) -> IO[bytes]:
+    try:
+        return path.open(mode)
+    except OSError as error:
+        raise InputError(f"ledger {path} cannot be opened ({error.strerror}); move away what is there, or restore the file") from None
+
+
+def _scan(file: IO[bytes]) -> Iterator[Entry]:
+    """Every whole line; a torn last line is left out."""
     offset = 0
-    for raw in file:
+    for number, raw in enumerate(file, 1):
         if raw.endswith(b"\n"):
+            where = f"line {number} of {file.name}"
+            data = _checked(raw, where)
             try:
-                result: dict[str, Any] = json.loads(raw)["result"]
-                yield result["trial"], result["status"], bool(result.get("infrastructure")), offset
-            except (ValueError, KeyError, TypeError):
-                raise InputError(
-                    f"line at byte {offset} of {file.name} is not a ledger entry; restore the file or run with --fresh"
-                ) from None
+                result: dict[str, Any] = data["result"]
+                yield Entry(
+                    result["trial"], result["status"], bool(result.get("infrastructure")), offset, number, "sum" in data
+                )  # fmt: skip
+            except (KeyError, TypeError, AttributeError) as error:
+                raise _damage(where, f"its result lacks {error}") from None
         offset += len(raw)
 
 
@@ -163,10 +223,19 @@ class Ledger:
             self._set_aside()
         path = folder / LEDGER
         self.entries: dict[str, Entry] = {}
-        self._file = path.open("a+b")
-        self._file.seek(0)
-        for key, status, infrastructure, offset in _scan(self._file):
-            self.entries[key] = Entry(status, infrastructure, offset)
+        self.unchecked = 0
+        """Lines from before there were checksums."""
+        self._lines = 0
+        try:
+            self._file = _open(path, "a+b")
+            self._file.seek(0)
+            for entry in _scan(self._file):
+                self.entries[entry.trial] = entry
+                self.unchecked += not entry.checked
+                self._lines = entry.number
+        except BaseException:
+            self._lock.release()
+            raise
         self._mend(path)
 
     def _set_aside(self) -> None:
@@ -192,16 +261,23 @@ class Ledger:
     def append(self, ended: Iterable[TrialEnd]) -> None:
         """Record trials that ended; on disk when this returns."""
         for end in ended:
-            self.entries[end.trial] = Entry(end.status, end.infrastructure, self._file.tell())
+            self._lines += 1
+            self.entries[end.trial] = Entry(end.trial, end.status, end.infrastructure, self._file.tell(), self._lines)
             self._file.write(end.line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise InputError(
+                f"ledger {self.folder / LEDGER} cannot be written ({error.strerror}); mend that, and run the sweep again to go on"
+            ) from error
 
     def read(self, trial_hash: str) -> tuple[Trial, TrialResult]:
         """The recorded trial; KeyError if it has not ended."""
-        with (self.folder / LEDGER).open("rb") as file:
-            file.seek(self.entries[trial_hash].offset)
-            return parse(file.readline())
+        entry, path = self.entries[trial_hash], self.folder / LEDGER
+        with path.open("rb") as file:
+            file.seek(entry.offset)
+            return parse(file.readline(), entry.where(path))
 
     def close(self) -> None:
         """Let another driver write."""

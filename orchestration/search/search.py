@@ -4,7 +4,8 @@ not belong here.
 
 Every batch is asked of a fresh in-memory copy of the study as it was after the batch before, by a sampler seeded with the
 number of the batch. So what is tried depends on the search alone: not on how many workers there are or in which order trials
-end, and a driver that was killed in the middle of a batch asks and decides the same again. The kept study is the record.
+end, and a driver that was killed in the middle of a batch asks and decides the same again. The kept study is the record of
+what was decided, as far as the ledger holds the trials: what the ledger lacks is asked, run and decided again.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ WIDE_BATCH = 64
 PENALTY = 1e6
 """What a problem without a valid placement counts, as a multiple of its lower bound."""
 LEAST_SECONDS = 1e-9
+REPORTED = "reported"
+"""Attribute of the kept study: what the configurations of a batch that is not decided have reported, by their parameters and rung."""
 
 Known = Callable[[str], TrialResult | None]
 """The record of a trial that paused or ended, by content hash."""
@@ -56,17 +59,27 @@ class Search:
     """The driver's end of a search.
 
     Args:
-        study: the kept study, as `orchestration.search.studies.Studies` opens it.
+        open_study: opens the kept study, as `orchestration.search.studies.Studies.open` does, with only so many first trials if a
+            number is given.
         known: what is known of trials, in this run or from the ledger.
+        recorded: whether the ledger holds a trial.
         bounds: lower bound of every problem's objective, by content hash of its description.
         record: lets the ledger learn of the pruned trials in ``records``.
     """
 
     def __init__(
-        self, spec: SearchSpec, study: optuna.Study, known: Known, bounds: Mapping[str, float], record: Callable[[Search], None]
+        self,
+        spec: SearchSpec,
+        open_study: Callable[[int | None], optuna.Study],
+        known: Known,
+        recorded: Callable[[str], bool],
+        bounds: Mapping[str, float],
+        record: Callable[[Search], None],
     ) -> None:
-        self.spec, self.study, self._known, self._bounds = spec, study, known, bounds
+        self.spec, self.study, self._known, self._recorded, self._bounds = spec, open_study(None), known, recorded, bounds
         self._record = record
+        self.note = ""
+        """What was wrong with the kept study; empty if nothing was."""
         settings = spec.settings
         self.rungs = settings.reports if settings.asks_pruner else 1
         learns = settings.sampler.name not in ("random", "grid") or settings.pruner.name != "none"
@@ -84,6 +97,11 @@ class Search:
         self._rung = 0
         self.decided = self._replay()
         """Configurations in batches that are decided."""
+        found = self.study.get_trials(deepcopy=False)
+        if any(not t.state.is_finished() for t in found[self.decided :]) or self.note:
+            self.study = open_study(self.decided)
+        self._reported: dict[str, dict[str, float]] = {k: dict(v) for k, v in self.study.user_attrs.get(REPORTED, {}).items()}
+        """What the running batch has reported, in an earlier run too: it counts, should a real measurement not repeat itself."""
 
     @property
     def most_trials(self) -> int:
@@ -124,45 +142,42 @@ class Search:
             batch = done[number : min(number + self._size, most)]
             if len(batch) < min(self._size, most - number) or not all(t.state.is_finished() for t in batch):
                 break
-            for frozen in batch:
-                self._trials(self._values(frozen.params))
+            trials = {t.content_hash: t for one in batch for t in self._made(self._values(one.params))}
+            if lost := [key for key in trials if not self._recorded(key)]:
+                self.note = (
+                    f"the ledger lacks {len(lost)} trials of {self.spec.label!r} in stage {self.spec.stage!r} that its study has decided "
+                    f"upon; the study is cut to its first {number} configurations, and what is missing runs again"
+                )
+                break
+            self.trials.update(trials)
             number += len(batch)
         return number
 
     def _trials(self, values: Mapping[str, Any]) -> list[Trial]:
-        """The trials of a configuration; none if the method refuses it."""
-        try:
-            trials = self.spec.trials(values)
-        except InputError:
-            return []
+        """The trials of a configuration, noted as part of the search; none if the method refuses it."""
+        trials = self._made(values)
         self.trials.update((t.content_hash, t) for t in trials)
         return trials
+
+    def _made(self, values: Mapping[str, Any]) -> list[Trial]:
+        try:
+            return self.spec.trials(values)
+        except InputError:
+            return []
 
     # --- asking
 
     def _ask(self) -> None:
         """The next batch."""
-        kept = self.study.get_trials(deepcopy=False)
-        copy = self._copy(kept[: self.decided])
-        seen = {canonical(t.params): t.number for t in reversed(kept[: self.decided])}
+        decided = self.study.get_trials(deepcopy=False)[: self.decided]
+        copy = self._copy(decided)
+        seen = {canonical(t.params): t.number for t in reversed(decided)}
         self._rung = 1
         for number in range(self.decided, min(self.decided + self._size, self.spec.settings.configurations)):
             asked = copy.ask()
             params = self._suggest(asked)
             twin = seen.setdefault(canonical(params), number)
             values = self._values(params)
-            if number >= len(kept):
-                frozen = asked.study.trials[number]
-                self.study.add_trial(
-                    create_trial(
-                        state=TrialState.RUNNING, params=frozen.params, distributions=frozen.distributions, system_attrs=frozen.system_attrs
-                    )
-                )
-            elif canonical(kept[number].params) != canonical(params):
-                raise InputError(
-                    f"the study of {self.spec.label!r} in stage {self.spec.stage!r} holds another configuration {number} than Optuna "
-                    f"{optuna.__version__} proposes; go on with the version it was begun with, or use --fresh"
-                )
             trials = self._trials(values) if twin == number else []
             made = Configuration(number, values, trials, asked, None if twin == number else twin)
             if made.twin is None and not trials:
@@ -211,18 +226,22 @@ class Search:
         return math.ceil(trial.budget.evaluations * self._rung / self.rungs)
 
     def _missing(self) -> list[TrialTask]:
-        tasks, kept = [], self.study.get_trials(deepcopy=False)
+        tasks = []
         for c in self._running():
-            for trial in () if self._passed(kept[c.number]) else c.trials:
+            for trial in () if self._passed(c) else c.trials:
                 key, until = trial.content_hash, self._until(trial)
                 if key not in self._out and not self._enough(self._known(key), until):
                     self._out.add(key)
                     tasks.append(TrialTask(trial, until))
         return tasks
 
-    def _passed(self, kept: optuna.trial.FrozenTrial) -> bool:
+    def _passed(self, c: Configuration) -> bool:
         """Whether a configuration is known to have been followed beyond the present rung, by a driver that was killed."""
-        return max(kept.intermediate_values, default=0) > self._rung
+        return max(map(int, self._reports(c)), default=0) > self._rung
+
+    def _reports(self, c: Configuration) -> dict[str, float]:
+        """What a configuration has reported, by rung; JSON makes texts of the numbers."""
+        return self._reported.setdefault(canonical(c.asked.params), {})
 
     @staticmethod
     def _enough(result: TrialResult | None, until: int | None) -> bool:
@@ -232,10 +251,10 @@ class Search:
 
     def _close_rung(self) -> None:
         """All trials are at the rung: report, let the pruner decide, or end the batch."""
-        last, kept = self._rung >= self.rungs, self.study.get_trials(deepcopy=False)
+        last, rung = self._rung >= self.rungs, str(self._rung)
         for c in self._running():
-            if self._passed(kept[c.number]):
-                c.asked.report(kept[c.number].intermediate_values[self._rung], self._rung)
+            if self._passed(c):
+                c.asked.report(self._reports(c)[rung], self._rung)
                 continue
             found = [r for t in c.trials if (r := self._known(t.content_hash)) is not None and r.status != "failed"]
             if len(found) < len(c.trials):
@@ -243,13 +262,11 @@ class Search:
                 continue
             c.outcome = tuple(self._score(o, c.trials, found, last) for o in self.spec.settings.objectives)
             if self.rungs > 1:
-                # What was reported before a driver was killed counts, should a real measurement not repeat itself.
-                value = kept[c.number].intermediate_values.get(self._rung, c.outcome[0])
-                c.asked.report(value, self._rung)
-                if self._rung not in kept[c.number].intermediate_values and not kept[c.number].state.is_finished():
-                    self.study._storage.set_trial_intermediate_value(kept[c.number]._trial_id, self._rung, value)
+                c.asked.report(self._reports(c).setdefault(rung, c.outcome[0]), self._rung)
             if last:
                 c.state = TrialState.COMPLETE
+        if self.rungs > 1 and self.study.user_attrs.get(REPORTED) != self._reported:
+            self.study.set_user_attr(REPORTED, self._reported)
         for c in self._running() if self.rungs > 1 else ():
             if c.asked.should_prune():
                 c.state = TrialState.PRUNED
@@ -282,26 +299,32 @@ class Search:
         return float(np.exp(np.mean(np.log(np.maximum(parts, 1e-300)))))
 
     def _tell(self) -> None:
-        """Write what became of the batch to the kept study."""
-        storage, copies = self.study._storage, self._batch[0].asked.study.get_trials(deepcopy=False)
+        """Write what became of the batch to the kept study, as far as a driver that was killed has not done so."""
+        copies = self._batch[0].asked.study.get_trials(deepcopy=False)
         for c in self._batch:
-            kept = self.study.get_trials(deepcopy=False)
-            state, outcome, trial_id = c.state, c.outcome, kept[c.number]._trial_id
-            if kept[c.number].state.is_finished():
+            done = self.study.get_trials(deepcopy=False)
+            if c.number < len(done):
                 continue
+            reports = {int(rung): value for rung, value in self._reports(c).items()}
+            state, values = c.state, c.outcome
             if c.twin is not None:
-                twin = kept[c.twin]
-                state, outcome = twin.state, tuple(twin.values or ())
-                for step, value in twin.intermediate_values.items():
-                    storage.set_trial_intermediate_value(trial_id, step, value)
-            for key, attribute in copies[c.number].system_attrs.items():
-                storage.set_trial_system_attr(trial_id, key, attribute)
-            if state == TrialState.COMPLETE:
-                self.study.tell(c.number, list(outcome))
-            else:
-                self.study.tell(c.number, state=state)
+                twin = done[c.twin]
+                state, values, reports = twin.state, tuple(twin.values or ()), twin.intermediate_values
+            elif state == TrialState.PRUNED:
+                values = (reports[max(reports)],)  # as Optuna itself does
+            elif state == TrialState.FAIL:
+                values = ()
+            asked = copies[c.number]
+            self.study.add_trial(
+                create_trial(
+                    state=state, values=list(values) or None, params=asked.params, distributions=asked.distributions,
+                    intermediate_values=reports, system_attrs=asked.system_attrs,
+                )
+            )  # fmt: skip
+        if self.study.user_attrs.get(REPORTED):
+            self.study.set_user_attr(REPORTED, {})
         self.decided += len(self._batch)
-        self._batch = []
+        self._batch, self._reported = [], {}
 
     def _finish(self) -> None:
         """Choose the winner: the best configuration, with several objectives that of the Pareto front which is best in the first."""

@@ -17,7 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from envs.problem.errors import InputError
 from orchestration.definition.searches import Component, Parameter, SearchSpec
-from orchestration.specs.canonical import canonical
+from orchestration.specs.canonical import canonical, content_hash
 from orchestration.specs.files import write_atomic
 from orchestration.specs.layout import JOURNAL, STUDIES_ID
 
@@ -34,8 +34,8 @@ class Studies:
         self._folder, self._sweep = folder, sweep
         self._storages: dict[str | None, Any] = {}
 
-    def open(self, spec: SearchSpec, again: bool = False) -> optuna.Study:
-        """The study of a search, made if need be; ``again`` begins it anew.
+    def open(self, spec: SearchSpec, keep: int | None = None) -> optuna.Study:
+        """The study of a search, made if need be; with ``keep`` it begins anew with so many first trials of what it was.
 
         Raises:
             InputError: if the storage cannot be opened.
@@ -47,12 +47,16 @@ class Studies:
             name += "@" + self._identifier()
         with self._refusals(spec):
             storage = self._storage(url)
-            if again and name in optuna.get_all_study_names(storage):
+            kept: list[optuna.trial.FrozenTrial] = []
+            if keep is not None and name in optuna.get_all_study_names(storage):
+                kept = optuna.load_study(study_name=name, storage=storage).get_trials()[:keep]
                 optuna.delete_study(study_name=name, storage=storage)
-            return optuna.create_study(
+            study = optuna.create_study(
                 storage=storage, study_name=name, directions=["minimize"] * len(settings.objectives), load_if_exists=True,
                 sampler=optuna.samplers.RandomSampler(), pruner=optuna.pruners.NopPruner(),
             )  # fmt: skip
+            study.add_trials(kept)
+            return study
 
     def _identifier(self) -> str:
         """Of this directory in shared databases; made when first needed."""
@@ -72,8 +76,13 @@ class Studies:
         try:
             with quiet():
                 yield
+        except DamagedJournal as error:
+            raise InputError(
+                f"{error}; move the file away and run the sweep again: the searches are then told anew from the ledger, without running "
+                "what it holds"
+            ) from None
         except (optuna.exceptions.OptunaError, ImportError, OSError, ValueError) as error:
-            reason, url = str(error).strip().splitlines()[0], spec.settings.storage
+            reason, url = (str(error).strip() or type(error).__name__).splitlines()[0], spec.settings.storage
             where = f"storage {_shown(url)!r}" if url else f"journal {self._folder / JOURNAL}"
             raise InputError(
                 f"{where} of the search in stage {spec.stage!r} cannot be used ({reason}); repair it or choose another"
@@ -83,9 +92,11 @@ class Studies:
         if url not in self._storages:
             if url is None:
                 path = self._folder / JOURNAL
-                _mend(path)
-                backend = JournalFileBackend(str(path))
-                self._storages[url] = optuna.storages.JournalStorage(backend)
+                try:
+                    _mend(path)
+                    self._storages[url] = optuna.storages.JournalStorage(CheckedJournal(str(path)))
+                except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:  # of before there were checksums
+                    raise DamagedJournal(f"journal {path} of the searches is damaged ({type(error).__name__}: {error})") from None
             else:
                 import sqlalchemy
 
@@ -106,14 +117,43 @@ def _shown(url: str | None) -> str:
         return str(url)
 
 
+class DamagedJournal(OSError):
+    """The journal of the studies is not what was written."""
+
+
+class CheckedJournal(JournalFileBackend):
+    """Optuna's journal with a checksum in every entry; Optuna passes over a key that it does not know."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        super().append_logs([{**log, "sum": _sum(log)} for log in logs])
+
+
+def _sum(entry: Mapping[str, Any]) -> str:
+    return content_hash(entry)[:16]
+
+
 def _mend(path: Path) -> None:
-    """Undo what a killed driver left of its last write: the ledger's lock says that nobody else writes now."""
+    """Undo what a killed driver left of its last write, and check the rest: the ledger's lock says that nobody else writes now.
+
+    Raises:
+        DamagedJournal: naming the first line that is not as it was written.
+    """
     path.with_name(path.name + ".lock").unlink(missing_ok=True)
-    if path.exists():
-        data = path.read_bytes()
-        if not data.endswith(b"\n"):
-            with path.open("r+b") as file:
-                file.truncate(data.rfind(b"\n") + 1)
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        end = 0
+        for number, raw in enumerate(file, 1):
+            if not raw.endswith(b"\n"):
+                break
+            end += len(raw)
+            try:
+                entry = json.loads(raw)
+                if (found := entry.pop("sum", None)) not in (None, _sum(entry)):
+                    raise ValueError(f"its checksum is not {found}")
+            except (ValueError, AttributeError) as error:
+                raise DamagedJournal(f"line {number} of journal {path} is damaged ({error})") from None
+        file.truncate(end)
 
 
 @contextmanager

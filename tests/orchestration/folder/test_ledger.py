@@ -1,9 +1,11 @@
 import contextlib
+import json
 import signal
 import sqlite3
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from envs.problem.errors import InputError
@@ -62,8 +64,73 @@ def test_a_damaged_middle_is_said_and_not_guessed(tmp_path, two):
         ledger.append(map(lambda e: ended(*e), two))
     path = tmp_path / LEDGER
     path.write_bytes(b"{}\n" + path.read_bytes())
-    with pytest.raises(InputError, match="byte 0"):
+    with pytest.raises(InputError, match=r"line 1 of .*no entry of a ledger.*restore"):
         Ledger(tmp_path)
+
+
+def test_no_flipped_bit_is_overlooked(tmp_path, two):
+    path, rng = tmp_path / LEDGER, np.random.default_rng(0)
+    with Ledger(tmp_path) as ledger:
+        ledger.append(map(lambda e: ended(*e), two))
+    data = path.read_bytes()
+    for _ in range(200):
+        changed = bytearray(data)
+        changed[rng.integers(0, len(data) - 1)] ^= 1 << int(rng.integers(0, 8))  # without the last line end: that is a torn line
+        path.write_bytes(changed)
+        for read in (lambda: list(entries(tmp_path)), lambda: Ledger(tmp_path)):
+            with pytest.raises(InputError, match=r"line [12] of .*ledger.jsonl is damaged"):
+                read()
+
+
+def without_sum(text):
+    data = json.loads(text)
+    del data["sum"]
+    return data
+
+
+def test_a_ledger_of_before_there_were_checksums_is_read_and_called_unchecked(tmp_path, two):
+    old = "".join(json.dumps(without_sum(ended(*e).line)) + "\n" for e in two)
+    (tmp_path / LEDGER).write_text(old)
+    assert list(entries(tmp_path)) == two
+    with Ledger(tmp_path) as ledger:
+        assert ledger.unchecked == 2
+        ledger.append([ended(*two[0])])
+    assert list(entries(tmp_path)) == [two[1], two[0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.update(spec=without_sum(d["other"])["spec"]), "describes trial"),
+        (lambda d: d.update(spec={}), "damaged"),
+        (lambda d: d["spec"].update(seed="x"), "describes trial"),
+        (lambda d: d.update(result={"trial": d["result"]["trial"], "status": "finished"}), "format"),
+        (lambda d: d.update(result={}), "lacks 'trial'"),
+        (lambda d: d.update(result=3), "damaged"),
+    ],
+)
+def test_without_a_checksum_what_does_not_fit_is_a_sentence(tmp_path, two, change, words):
+    data = {**without_sum(ended(*two[0]).line), "other": ended(*two[1]).line}
+    change(data)
+    data.pop("other")
+    (tmp_path / LEDGER).write_text(json.dumps(without_sum(ended(*two[1]).line)) + "\n" + json.dumps(data) + "\n")
+    with pytest.raises(InputError, match=rf"line 2 of .*{words}.*runs again"):
+        list(entries(tmp_path))
+
+
+def test_line_ends_of_windows_and_a_folder_in_its_place_are_a_sentence(tmp_path, two):
+    with Ledger(tmp_path) as ledger:
+        ledger.append([ended(*two[0])])
+    path = tmp_path / LEDGER
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    for _ in range(2):  # the lock is given back
+        with pytest.raises(InputError, match=r"line 1 of .*CR LF"):
+            Ledger(tmp_path)
+    path.unlink()
+    path.mkdir()
+    for read in (lambda: list(entries(tmp_path)), lambda: Ledger(tmp_path)):
+        with pytest.raises(InputError, match="cannot be opened"):
+            read()
 
 
 def test_one_writer_at_a_time(tmp_path):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import shutil
 
 import optuna
 import pytest
@@ -17,7 +18,7 @@ from orchestration.rewards.evaluators import InfrastructureError
 from orchestration.search import search as search_module
 from orchestration.search.search import mean_until
 from orchestration.search.studies import Studies
-from orchestration.specs.layout import JOURNAL
+from orchestration.specs.layout import JOURNAL, LEDGER
 from orchestration.trials import run_trial as runner
 from orchestration.trials import worker
 from orchestration.trials.worker import execute
@@ -112,7 +113,7 @@ def test_pruned_trials_are_recorded_as_such(undisturbed):
         for key in c["trials"]:
             assert by_hash[key].status == {"PRUNED": "pruned", "COMPLETE": "finished"}[c["state"]]
             assert (by_hash[key].evaluations < 240) == (c["state"] == "PRUNED")
-    study = Studies(folder, "small").open(small_sweep(folder, SWEEP).searches()[0], False)
+    study = Studies(folder, "small").open(small_sweep(folder, SWEEP).searches()[0])
     assert [t.state.name for t in study.trials] == [c["state"] for c in search["configurations"]]
 
 
@@ -129,7 +130,7 @@ def test_a_killed_search_goes_on_as_if_nothing_had_been(tmp_path, undisturbed, m
         return lambda self, *a, **k: (die(), old(self, *a, **k), die())[1]
 
     for cls, name in (
-        (optuna.Study, "tell"), (optuna.Study, "add_trial"), (optuna.storages.JournalStorage, "set_trial_intermediate_value"),
+        (optuna.Study, "add_trial"), (optuna.Study, "set_user_attr"),
         (Ledger, "append"), (search_module.Search, "_stop"),
     ):  # fmt: skip
         monkeypatch.setattr(cls, name, around(getattr(cls, name)))
@@ -151,14 +152,14 @@ def test_of_a_batch_that_is_pruned_whole_no_record_is_lost(tmp_path, monkeypatch
     text = SWEEP.replace("on: [a, b]", "on: a")
     monkeypatch.setattr(optuna.pruners.MedianPruner, "prune", lambda self, study, trial: trial.number >= 4)
     whole = drive(tmp_path / "whole", text)
-    tell, told = optuna.Study.tell, itertools.count(1)
+    add, told = optuna.Study.add_trial, itertools.count(1)
 
     def dies(self, *args, **kwargs):
-        tell(self, *args, **kwargs)
-        if next(told) % 4 == 0:
+        add(self, *args, **kwargs)
+        if isinstance(self._storage, optuna.storages.JournalStorage) and next(told) % 4 == 0:
             raise Killed
 
-    monkeypatch.setattr(optuna.Study, "tell", dies)
+    monkeypatch.setattr(optuna.Study, "add_trial", dies)
     kills = 0
     while True:
         try:
@@ -288,6 +289,72 @@ def test_a_search_whose_trial_cannot_be_run_ends_without_a_winner_and_goes_on_la
     work = drive(tmp_path)
     assert work.blocked == 2 and work.failed == 3
     expected, folder = undisturbed
+    assert record(drive(tmp_path)) == record(expected) and contents(tmp_path) == contents(folder)
+
+
+@pytest.mark.parametrize("left", [None, 0, 3, 17])
+def test_what_the_ledger_lost_runs_again_though_the_journal_has_decided(tmp_path, undisturbed, left):
+    expected, folder = undisturbed
+    shutil.copytree(folder, tmp_path / "copy")
+    ledger = tmp_path / "copy" / LEDGER
+    kept = ledger.read_bytes().splitlines(keepends=True)[: left or 0]
+    ledger.write_bytes(b"".join(kept))
+    if left is None:
+        ledger.unlink()
+    work = drive(tmp_path / "copy")
+    assert record(work) == record(expected) and contents(tmp_path / "copy") == contents(folder)
+    (note,) = work.notes
+    assert "the ledger lacks" in note and "runs again" in note
+    assert not drive(tmp_path / "copy").notes
+
+
+def test_a_lost_journal_is_told_anew_from_the_ledger(tmp_path, undisturbed):
+    expected, folder = undisturbed
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "copy" / JOURNAL).unlink()
+    before = (tmp_path / "copy" / LEDGER).read_bytes()
+    work = drive(tmp_path / "copy")
+    assert record(work) == record(expected) and (tmp_path / "copy" / LEDGER).read_bytes() == before
+
+
+def test_no_flipped_bit_of_the_journal_is_overlooked(tmp_path, undisturbed):
+    _, folder = undisturbed
+    (spec,) = small_sweep(tmp_path, SWEEP).searches()
+    data, rng, refused = (folder / JOURNAL).read_bytes(), random.Random(0), 0
+    whole = Studies(folder, "small").open(spec).trials
+    for _ in range(60):
+        changed = bytearray(data)
+        changed[rng.randrange(len(data) - 1)] ^= 1 << rng.randrange(8)
+        (tmp_path / JOURNAL).write_bytes(changed)
+        try:
+            found = Studies(tmp_path, "small").open(spec).trials
+        except InputError as error:
+            assert "line" in str(error) and "move the file away" in str(error)
+            refused += 1
+        else:
+            assert found == whole  # it fell on the name of a checksum
+    assert refused >= 55
+
+
+def test_a_journal_of_before_there_were_checksums_is_read_or_refused_in_a_sentence(tmp_path, undisturbed):
+    _, folder = undisturbed
+    (spec,) = small_sweep(tmp_path, SWEEP).searches()
+    lines = [json.loads(raw) for raw in (folder / JOURNAL).read_text().splitlines()]
+    old = [{k: v for k, v in entry.items() if k != "sum"} for entry in lines]
+    (tmp_path / JOURNAL).write_text("".join(json.dumps(entry) + "\n" for entry in old))
+    assert len(Studies(tmp_path, "small").open(spec).trials) == 20
+    del old[1]["op_code"]
+    (tmp_path / JOURNAL).write_text("".join(json.dumps(entry) + "\n" for entry in old))
+    with pytest.raises(InputError, match=r"journal .* is damaged .*op_code.*move the file away"):
+        Studies(tmp_path, "small").open(spec)
+
+
+def test_a_study_with_trials_that_a_killed_driver_left_running_is_cut_to_what_is_decided(tmp_path, undisturbed):
+    expected, folder = undisturbed
+    (spec,) = small_sweep(tmp_path, SWEEP).searches()
+    study = Studies(tmp_path, "small").open(spec)
+    study.add_trials(Studies(folder, "small").open(spec).trials[:3])
+    study.ask()
     assert record(drive(tmp_path)) == record(expected) and contents(tmp_path) == contents(folder)
 
 
