@@ -4,7 +4,8 @@ Every round proposes a batch of neighbours of the current placement; the best of
 rule on relative differences. What makes it strong at small budgets:
 
 - it starts from the best of the one-go heuristics (`methods.placing.starts`), HEFT among them, so it never ends above them;
-- most moves start on the critical chain of the current placement's measured trace (what fixes the makespan now);
+- most moves start on the critical chain of the current placement's measured trace (what fixes the makespan now; a period is fixed by the
+  device with the largest load);
 - moves take along 2 .. V/2 operations (log-uniform), because single moves are too local on real models; kinds of moves
   that succeed are drawn more often;
 - if several moves of a batch improve, the next batch tries them all together;
@@ -25,6 +26,7 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
+from envs.simulators.period import device_loads
 from methods.contract.method import Method, Proposal
 from methods.placing.constraints import fit_memory, unit_of, units
 from methods.placing.list_scheduling import critical_chain, planned
@@ -149,6 +151,10 @@ class LocalSearch(Method):
     def _move_to(self, result: Measurements, row: int) -> None:
         placement = result.placements[row]
         self._current, self._value = placement[self._heads].copy(), float(result.objective[row])
+        if self.problem.objective == "throughput":  # what fixes a period is the device with the largest load
+            slowest = device_loads(self.problem, placement[None, :])[0].argmax()
+            self._chain = np.unique(self._unit[placement == slowest])
+            return
         if result.start is None or result.finish is None or not result.ok[row]:
             schedule = planned(self.problem, placement)
             start, finish = schedule.start, schedule.finish

@@ -11,6 +11,7 @@ from envs.problem.problem import Problem
 from methods.placing.constraints import fit_memory, unit_seconds
 from methods.placing.list_scheduling import by_rank, cpop, heft, list_schedule, upward_ranks
 from methods.placing.one_go import level_blocks, partition, single_device
+from methods.placing.pipeline import linear_split
 
 DEARER = (2.0, 4.0, 8.0)
 """Factors on communication: HEFT that dreads transfers keeps chains together, which a FIFO device often rewards."""
@@ -36,4 +37,6 @@ def _all(problem: Problem, seed: int) -> Iterator[np.ndarray]:
         network = replace(problem.network, delay=problem.network.delay * factor, bandwidth=problem.network.bandwidth / factor)
         yield heft(replace(problem, network=network)).device
     yield level_blocks(problem)
+    if problem.objective == "throughput" and (split := linear_split(problem).device) is not None:
+        yield split
     yield partition(problem, np.arange(problem.n_devices), seed)

@@ -24,6 +24,7 @@ from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements, Outcome
 from envs.simulators.bounds import lower_bound
 from methods.contract.method import Method, Proposal
+from methods.heuristics.cp_sat.load_model import LoadModel
 from methods.heuristics.cp_sat.model import PlacementModel
 from methods.placing.starts import good_starts
 
@@ -74,7 +75,8 @@ class CpSat(Method):
     def _solve(self) -> None:
         """One slice: raises the bound, fills the queue with placements that may beat the best, best last found first."""
         below = self._best_value * (1 - TOLERANCE)
-        build = PlacementModel(self.problem, below, self.problem.n_nodes <= self.config.fifo_nodes)
+        model = LoadModel if self.problem.objective == "throughput" else PlacementModel
+        build = model(self.problem, below, self.problem.n_nodes <= self.config.fifo_nodes)
         build.exclude(self._measured)
         build.bound_from_below(self._bound)
         if self._best is not None:
@@ -120,7 +122,7 @@ class CpSat(Method):
         expected = self.problem.compute_seconds[np.arange(self.problem.n_nodes), result.placements[ok]]
         start, finish = result.start[ok], result.finish[ok]
         times = np.allclose(finish - start, expected, rtol=1e-9, atol=1e-12 * float(finish.max(initial=0.0)))
-        scores = self.problem.objective == "energy" or bool(np.all(result.objective[ok] >= finish.max(axis=1, initial=0.0) * (1 - 1e-9)))
+        scores = self.problem.objective != "makespan" or bool(np.all(result.objective[ok] >= finish.max(axis=1, initial=0.0) * (1 - 1e-9)))
         return times and scores and bool(np.isin(result.outcome, (Outcome.OK, Outcome.OUT_OF_MEMORY)).all())
 
     def report(self) -> dict[str, float]:

@@ -37,8 +37,14 @@ class PlacementModel:
     model: cp_model.CpModel = field(default_factory=cp_model.CpModel)
 
     def __post_init__(self) -> None:
+        self.unit, self.heads = unit_of(self.problem), units(self.problem)
+        self._build()
+        if np.isfinite(self.below):
+            self.model.add(self.objective <= int(np.floor(self.below * self.unit_value)))
+
+    def _build(self) -> None:
+        """All variables and constraints, the objective, and its ``unit_value``: steps a second (or joule)."""
         problem = self.problem
-        self.unit, self.heads = unit_of(problem), units(problem)
         self.is_energy = problem.objective == "energy"
         self.horizon_seconds = self.below if np.isfinite(self.below) and not self.is_energy else longest_execution(problem)
         self.scale = RESOLUTION / self.horizon_seconds if self.horizon_seconds > 0 else 1.0
@@ -174,8 +180,6 @@ class PlacementModel:
             self.objective = self.makespan
         else:
             self._add_energy()
-        if np.isfinite(self.below):
-            self.model.add(self.objective <= int(np.floor(self.below * self.unit_value)))
         self.model.minimize(self.objective)
 
     def _add_energy(self) -> None:
@@ -213,11 +217,14 @@ class PlacementModel:
 
     def hint(self, placement: np.ndarray, start: np.ndarray) -> None:
         """Suggests a placement int16[V] and its starts, seconds float64[V]."""
+        self._hint_devices(placement)
+        for variable, seconds in zip(self.start, start, strict=True):
+            self.model.add_hint(variable, min(self.horizon, int(seconds * self.scale)))
+
+    def _hint_devices(self, placement: np.ndarray) -> None:
         for on, k in zip(self.on, placement[self.heads], strict=True):
             for device, x in on.items():
                 self.model.add_hint(x, device == k)
-        for variable, seconds in zip(self.start, start, strict=True):
-            self.model.add_hint(variable, min(self.horizon, int(seconds * self.scale)))
 
 
 def longest_execution(problem: Problem) -> float:
