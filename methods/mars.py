@@ -128,7 +128,7 @@ class Mars(EncoderPlacerMethod):
         encoder = self.network.encoder
         if not isinstance(encoder, Gcn):
             raise InputError(f"Mars pre-trains a GCN, but setting 'encoder' is {self.config.encoder!r}; use 'gcn', or do not pre-train")
-        streams = [np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, k)) for k in (2, 3)]
+        streams = [self.stream(k) for k in (2, 3)]
         discriminator: Infomax = seeded_network(lambda: Infomax(self.config.size), streams[0])
         rng = np.random.default_rng(streams[1])
         views = [self._view(p) for p in problems]

@@ -230,7 +230,7 @@ class Placeto(EpisodeMethod):
     def pretrain(self, problems: Sequence[Problem]) -> dict[str, float]:
         """Cross-entropy with the devices of critical path, visit by visit (DOPPLER, Appendix H.4 and equation 2)."""
         learner = Learner(self.network, LearningConfig(learning_rate=self.config.imitation_learning_rate))
-        rng, losses = np.random.default_rng(self._stream(3)), []
+        rng, losses = np.random.default_rng(self.stream(3)), []
         for episode in range(self.config.imitation_episodes):
             k = episode % len(problems)
             tasks, taught = self.tasks[k], _critical_path(self.problems[k])
@@ -253,7 +253,7 @@ class Placeto(EpisodeMethod):
                 f"train with 'devices: {problem.n_devices}'"
             )
         tasks, layout = _Tasks(problem, self.devices), make_layout([problem], single=True)
-        placement = random_placements(problem, 1, np.random.default_rng(self._stream(2)))[0].astype(np.int64)
+        placement = random_placements(problem, 1, np.random.default_rng(self.stream(2)))[0].astype(np.int64)
         nets = GpNets(layout, np.zeros(1), placement)
         for turn, task in enumerate(tasks.order):
             with torch.no_grad():

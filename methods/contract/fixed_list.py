@@ -27,7 +27,7 @@ class FixedList(Method):
 
     def random(self, index: int) -> np.random.Generator:
         """The random stream of placement ``index``, so that none depends on how many were asked for at once."""
-        return np.random.default_rng(np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, index)))
+        return np.random.default_rng(self.stream(index))
 
     def propose(self, n: int) -> list[Proposal]:
         last = min(self._next + n, self.count())

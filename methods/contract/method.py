@@ -62,6 +62,10 @@ class Method(ABC):
         self.seed = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         self.rng = np.random.default_rng(self.seed)
 
+    def stream(self, k: int) -> np.random.SeedSequence:
+        """A random stream of its own; unlike ``spawn`` it is the same for every object made from one seed."""
+        return np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, k))
+
     @property
     def problem(self) -> Problem:
         """The problem of a method that has one."""

@@ -54,11 +54,13 @@ from torch import Tensor
 from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
-from methods.contract.method import Method, Proposal
+from methods.contract.method import Proposal
 from methods.doppler.episode import BY_RULE, LEARNED, Record, new_record, new_state, play
 from methods.doppler.features import Costs, Instance, instance
 from methods.doppler.network import DopplerNetwork, Encoded
-from methods.learning.reinforce import Learner, LearningConfig, advantages, seeded_network
+from methods.learning.baselines import RunningMoments
+from methods.learning.learned import LearnedMethod
+from methods.learning.reinforce import Learner, LearningConfig, advantages
 from methods.placing.meta_ops import enumerate_meta_ops
 from methods.placing.moves import Neighbours
 
@@ -134,40 +136,37 @@ class DopplerConfig:
             raise InputError("settings 'select' and 'place' are both rules, so nothing would be learned; use method critical-path")
 
 
-class Doppler(Method):
+class Doppler(LearnedMethod):
     """Dual-policy learning over one problem or several in turn."""
 
     Config = DopplerConfig
     many_problems = True
+    network: DopplerNetwork
     toy_config: ClassVar[dict[str, Any]] = {"episodes": 48, "hidden": 8, "rounds": 2, "learning_rate": 1e-2, "imitation_episodes": 3}
 
     def __init__(self, config: DopplerConfig, problems: Sequence[Problem], seed: np.random.SeedSequence | int) -> None:
         super().__init__(config, problems, seed)
-        network_seed, play_seed = np.random.SeedSequence(self.seed.entropy, spawn_key=self.seed.spawn_key).spawn(2)
-        self.rng = np.random.default_rng(play_seed)
+        self.rng = np.random.default_rng(self.stream(1))
         self.per_step = config.message_passing == "step"
-        self.network: DopplerNetwork = seeded_network(
-            lambda: DopplerNetwork(config.hidden, config.rounds, self.per_step, config.positions), network_seed
+        self.learn_with(
+            self._build,
+            LearningConfig(
+                learning_rate=config.learning_rate,
+                final_learning_rate=config.final_learning_rate,
+                schedule_updates=-(-config.episodes // config.episodes_per_update),
+                entropy=config.entropy,
+            ),
         )
-        self.learner = self._learner()
         self.episodes = 0
         self.turn = 0
-        # Of the rewards of each problem so far: how many, mean, variance, slowest success.
-        self.rewards = np.zeros((len(problems), 4))
+        self.rewards = RunningMoments(len(problems), config.baseline_memory, config.failure_factor, config.standardize)
         self.best: list[list[tuple[float, Record]]] = [[] for _ in problems]
         self.inherited: dict[str, Any] = {}
         self.neighbours: dict[int, Neighbours] = {}
         self._pending: tuple[int, Encoded | None, list[Record], list[Tensor], int] | None = None
 
-    def _learner(self) -> Learner:
-        c = self.config
-        updates = -(-c.episodes // c.episodes_per_update)
-        return Learner(
-            self.network,
-            LearningConfig(
-                learning_rate=c.learning_rate, final_learning_rate=c.final_learning_rate, schedule_updates=updates, entropy=c.entropy
-            ),
-        )
+    def _build(self) -> DopplerNetwork:
+        return DopplerNetwork(self.config.hidden, self.config.rounds, self.per_step, self.config.positions)
 
     def _instance(self, problem: Problem) -> Instance:
         return instance(problem, self.config.costs, self.config.inputs_everywhere, self.config.positions)
@@ -191,7 +190,7 @@ class Doppler(Method):
         """Where the first of an update's episodes put operations, int64[V] each; -1 leaves one to the policy."""
         c, problem = self.config, self.problems[self.turn]
         if not self.best[self.turn]:
-            if self.rewards[self.turn, 0]:
+            if self.rewards.rows[self.turn, 0]:
                 return []
             known = [self.inherited[problem.content_hash]] if problem.content_hash in self.inherited else []
             known += [enumerate_meta_ops(problem, c.inputs_everywhere)] if c.demonstrate else []
@@ -234,7 +233,7 @@ class Doppler(Method):
         self._pending = None
         inst = self._instance(self.problems[index])
         cost = results[0].objective
-        gains = np.array([self._advantage(index, float(x)) for x in cost])
+        gains = np.array([self.rewards.advantage(index, float(x)) for x in cost])
         if self.config.baseline == "others":
             records, cost = self._with_best(index, records, cost, guided)
             gains = self._against_others(index, cost)
@@ -255,24 +254,6 @@ class Doppler(Method):
         entropy = torch.stack([e for _, e in parts]).sum(dim=(0, 2)) / len(records)
         self.learner.step([(log_probs, weights, entropy)])
 
-    def _advantage(self, index: int, objective: float) -> float:
-        """Reward minus the mean of the problem's earlier ones (section 5.1), by their standard deviation; 0 for the first."""
-        count, mean, variance, worst = self.rewards[index]
-        if np.isfinite(objective):
-            worst = max(worst, objective)
-        elif worst == 0.0:  # nothing has succeeded yet, so there is nothing to compare a failure with
-            return 0.0
-        reward = -(objective if np.isfinite(objective) else self.config.failure_factor * worst)
-        advantage = reward - mean if count else 0.0
-        if self.config.standardize:
-            deviation = np.sqrt(variance)
-            advantage = advantage / deviation if deviation > 1e-12 * abs(mean) else float(np.sign(advantage))
-        memory = self.config.baseline_memory
-        share = 1.0 / (count + 1 if memory is None else min(count + 1, memory))
-        difference = reward - mean
-        self.rewards[index] = (count + 1, mean + share * difference, (1.0 - share) * (variance + share * difference**2), worst)
-        return float(np.clip(advantage, -10.0, 10.0))
-
     def _with_best(self, index: int, records: list[Record], cost: np.ndarray, guided: int) -> tuple[list[Record], np.ndarray]:
         """The update's episodes but for the first ``guided`` and the best before it, which are then the best of all."""
         before = self.best[index]
@@ -288,7 +269,7 @@ class Doppler(Method):
 
     def _against_others(self, index: int, objective: np.ndarray) -> np.ndarray:
         """Each reward of an update minus the mean of the others', float64[B]; 0 for a single one."""
-        worst = self.rewards[index, 3]
+        worst = self.rewards.rows[index, 3]
         cost = np.where(np.isfinite(objective), objective, self.config.failure_factor * worst)
         config = LearningConfig(discount=1.0, baseline="others", normalize=self.config.standardize)
         return np.array(advantages([np.array([-c]) for c in cost], config))[:, 0]
@@ -332,20 +313,18 @@ class Doppler(Method):
 
     def state(self) -> dict[str, Any]:
         return {
-            "rng": self.rng.bit_generator.state,
-            "learner": self.learner.state(),
+            **super().state(),
             "episodes": self.episodes,
             "turn": self.turn,
-            "rewards": self.rewards.copy(),
+            "rewards": self.rewards.rows.copy(),
             "best": {str(i): {str(k): _kept(*one) for k, one in enumerate(best)} for i, best in enumerate(self.best)},
             "inherited": dict(self.inherited),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.rng.bit_generator.state = state["rng"]
-        self.learner.restore(state["learner"])
+        super().restore(state)
         self.episodes, self.turn = int(state["episodes"]), int(state["turn"])
-        self.rewards = np.array(state["rewards"], dtype=np.float64)
+        self.rewards.rows = np.array(state["rewards"], dtype=np.float64)
         self.best = [
             [_restored(self._instance(p), state["best"][str(i)][key]) for key in sorted(state["best"][str(i)], key=int)]
             for i, p in enumerate(self.problems)
@@ -355,13 +334,10 @@ class Doppler(Method):
 
     def policy(self) -> dict[str, Any]:
         found = {p.content_hash: torch.from_numpy(_devices(best[0][1])) for p, best in zip(self.problems, self.best, strict=True) if best}
-        return {"network": {key: value.clone() for key, value in self.network.state_dict().items()}, "best": {**self.inherited, **found}}
+        return {**super().policy(), "best": {**self.inherited, **found}}
 
     def load_policy(self, policy: dict[str, Any]) -> None:
-        known, given = self.network.state_dict(), policy.get("network", {})
-        if set(given) != set(known) or any(given[k].shape != known[k].shape for k in known):
-            raise InputError("the checkpoint's policy has other sizes than this one; use the same hidden, rounds and message_passing")
-        self.network.load_state_dict(given)
+        super().load_policy(policy)
         self.inherited = dict(policy.get("best", {})) if self.config.keep_best else {}
 
 

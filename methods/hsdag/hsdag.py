@@ -45,7 +45,7 @@ from torch import Tensor
 from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
-from methods.contract.method import Method, Proposal
+from methods.contract.method import Proposal
 from methods.hsdag.policy import (
     HsdagNetwork,
     Level,
@@ -57,7 +57,9 @@ from methods.hsdag.policy import (
     of_choice,
     side_by_side,
 )
-from methods.learning.reinforce import Learner, LearningConfig, seeded_network
+from methods.learning.baselines import RunningMean, spread
+from methods.learning.learned import LearnedMethod
+from methods.learning.reinforce import LearningConfig
 from methods.nets.node_features import FeatureConfig, node_features
 from methods.placing.coarsening import Chains, coarsen
 from methods.placing.constraints import make_feasible
@@ -129,11 +131,12 @@ class HsdagConfig:
             raise InputError(f"settings 'levels' ({self.levels}) and 'max_episodes' ({self.max_episodes}) must not be negative")
 
 
-class Hsdag(Method):
+class Hsdag(LearnedMethod):
     """Groups and places jointly, by graph parsing and REINFORCE."""
 
     Config = HsdagConfig
     config: HsdagConfig
+    network: HsdagNetwork
 
     def __init__(self, config: Any, problems: Sequence[Problem], seed: np.random.SeedSequence | int) -> None:
         super().__init__(config, problems, seed)
@@ -143,21 +146,21 @@ class Hsdag(Method):
         self.features = torch.from_numpy(node_features(problem.graph, self.coarse, config.features))
         self.allowed = self.coarse.allowed(problem.feasible)
         c = config
-        self.network: HsdagNetwork = seeded_network(
-            lambda: HsdagNetwork(
-                self.features.shape[1], problem.n_devices, c.hidden_channel, c.layer_trans, c.layer_gnn, c.layer_parsingnet,
-                c.activation_final,
-            ),
-            np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, 0)),
-        )  # fmt: skip
-        self.learner = Learner(self.network, LearningConfig(learning_rate=c.learning_rate, entropy=c.entropy, clip=c.clip))
+        self.learn_with(self._build, LearningConfig(learning_rate=c.learning_rate, entropy=c.entropy, clip=c.clip))
         self.steps: list[Step] = []
         self.rewards: list[float] = []
         self.memory = self._no_memory()
-        self.average = 0.0
+        self.average = RunningMean(keep=0.9, share=0.1)
         self.episode = 0
         self.best = float("inf")
         self.best_devices = np.zeros(self.coarse.n_nodes, dtype=np.int64)
+
+    def _build(self) -> HsdagNetwork:
+        c = self.config
+        return HsdagNetwork(
+            self.features.shape[1], self.problem.n_devices, c.hidden_channel, c.layer_trans, c.layer_gnn, c.layer_parsingnet,
+            c.activation_final,
+        )  # fmt: skip
 
     def _no_memory(self) -> Tensor:
         return torch.zeros(self.coarse.n_nodes, self.config.hidden_channel)
@@ -236,10 +239,10 @@ class Hsdag(Method):
         value = 2.0 * (rankdata(rewards) - 1.0) / max(len(rewards) - 1, 1) - 1.0 if c.ranks else rewards
         if c.baseline != "none":
             mean = float(value.mean())
-            self.average = mean if c.baseline == "episode" or self.episode == 0 else 0.9 * self.average + 0.1 * mean
-            value = value - self.average
+            average = self.average.add(mean)
+            value = value - (mean if c.baseline == "episode" else average)
         if c.normalize:
-            value = value / (float(value.std()) or 1.0)
+            value = value / spread(value)
         return value * c.discount ** np.arange(1, len(rewards) + 1) if c.discount_steps else value
 
     def _learn(self) -> None:
@@ -260,11 +263,10 @@ class Hsdag(Method):
     def state(self) -> dict[str, Any]:
         return {
             **super().state(),
-            "learner": self.learner.state(),
             "steps": [_written(s) for s in self.steps],
             "rewards": list(self.rewards),
             "memory": self.memory.clone(),
-            "average": float(self.average),
+            "average": self.average.value,
             "episode": self.episode,
             "best": self.best,
             "best_devices": self.best_devices.copy(),
@@ -272,26 +274,15 @@ class Hsdag(Method):
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.learner.restore(state["learner"])
         self.steps = [_read(s) for s in state["steps"]]
         self.rewards, self.memory = list(state["rewards"]), state["memory"].clone()
-        self.average, self.episode = float(state["average"]), int(state["episode"])
+        self.episode = int(state["episode"])
+        self.average.restore({"count": self.episode, "value": state["average"]})
         self.best, self.best_devices = float(state["best"]), np.array(state["best_devices"])
-
-    def policy(self) -> dict[str, Any]:
-        return {key: value.clone() for key, value in self.network.state_dict().items()}
-
-    def load_policy(self, policy: dict[str, Any]) -> None:
-        known = self.network.state_dict()
-        if set(policy) != set(known) or any(policy[k].shape != known[k].shape for k in known):
-            raise InputError(
-                "the checkpoint's policy is of another graph's features, device count or layers; train on the same graph first"
-            )
-        self.network.load_state_dict(policy)
 
     def report(self) -> dict[str, float]:
         """Nodes after coarsening, episodes and updates so far."""
-        return {"groups": float(self.coarse.n_nodes), "episodes": float(self.episode), "updates": float(self.learner.updates)}
+        return {"groups": float(self.coarse.n_nodes), "episodes": float(self.episode), **super().report()}
 
 
 def _written(step: Step) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """Proximal policy optimisation (Schulman et al. 2017) and REINFORCE on whole placements. No networks and no problems belong here.
 
 Every decision of a placement (a device for one operation) shares the placement's reward. Rewards become advantages by a
-`Baseline`; advantages become weights of ∇ log π, which `methods.learning.reinforce.Learner` applies, by `surrogate_weights` for PPO or as
-they are for REINFORCE.
+`methods.learning.baselines.RunningBaseline`; advantages become weights of ∇ log π, which `methods.learning.reinforce.Learner` applies, by
+`surrogate_weights` for PPO or as they are for REINFORCE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -79,39 +79,6 @@ def root_rewards(result: Measurements, config: PolicyGradientConfig) -> np.ndarr
         slow = (result.ok & (result.objective >= config.slow_seconds)) | (result.outcome == Outcome.TOO_SLOW)
         value = np.where(slow, config.slow_seconds, value)
     return -np.sqrt(value)
-
-
-class Baseline:
-    """The running baseline of one problem's rewards."""
-
-    def __init__(self, config: PolicyGradientConfig) -> None:
-        self.config = config
-        self.count, self.value = 0, 0.0
-
-    def advantages(self, rewards: np.ndarray) -> np.ndarray:
-        """R_t - B_t of rewards in the order of their trials, float64[B].
-
-        ``ema``: B_t = (1 - μ) R_t + μ B_(t-1), B_1 = R_1 (Mars, equation 7). ``average``: the mean of R_1 … R_(t-1), and R_1 for
-        the first trial, which nothing came before (GDP section 4.1).
-        """
-        out = np.empty(len(rewards))
-        for i, reward in enumerate(rewards.tolist()):
-            if self.config.baseline == "ema":
-                self.value = reward if self.count == 0 else (1 - self.config.decay) * reward + self.config.decay * self.value
-                out[i] = reward - self.value
-            elif self.config.baseline == "average":
-                out[i] = reward - self.value if self.count else 0.0
-                self.value += (reward - self.value) / (self.count + 1)
-            else:
-                out[i] = reward
-            self.count += 1
-        return out
-
-    def state(self) -> dict[str, Any]:
-        return {"count": self.count, "value": float(self.value)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.count, self.value = int(state["count"]), float(state["value"])
 
 
 def surrogate_weights(log_probs: Tensor, old: Tensor, advantages: Tensor, config: PolicyGradientConfig) -> Tensor:

@@ -1,4 +1,4 @@
-"""REINFORCE (Williams 1992) as the papers use it: returns, baselines, advantages, the update. No environments or networks belong here."""
+"""REINFORCE (Williams 1992) as the papers use it: returns, advantages, the update. No environments or networks belong here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from methods.learning.baselines import against_others, earlier_mean, spread
 
 Baseline = Literal["none", "earlier-rewards", "others"]
 """What is taken off the return of step t: nothing; the mean of the episode's rewards before t (GiPH Appendix B.7); or the mean
@@ -46,12 +48,6 @@ def discounted_returns(rewards: np.ndarray, discount: float) -> np.ndarray:
     return returns[:-1]
 
 
-def earlier_mean(rewards: np.ndarray) -> np.ndarray:
-    """Mean of the rewards before each step, 0 at the first, float64[T]."""
-    before = np.cumsum(rewards) - rewards
-    return before / np.maximum(np.arange(len(rewards)), 1)
-
-
 def advantages(rewards: Sequence[np.ndarray], config: LearningConfig, groups: Sequence[int] | None = None) -> list[np.ndarray]:
     """What the gradient of log π of every step is multiplied by (γ^t aside), for a batch of episodes, float64[T] each.
 
@@ -64,24 +60,13 @@ def advantages(rewards: Sequence[np.ndarray], config: LearningConfig, groups: Se
     if config.baseline == "earlier-rewards":
         values = [g - earlier_mean(r) for g, r in zip(returns, rewards, strict=True)]
     elif config.baseline == "others":
-        values = _against_others(returns, [0] * len(returns) if groups is None else groups)
+        values = against_others(returns, [0] * len(returns) if groups is None else groups)
     else:
         values = returns
     if config.normalize and values:
-        spread = float(np.concatenate(values).std()) or 1.0
-        values = [v / spread for v in values]
+        deviation = spread(np.concatenate(values))
+        values = [v / deviation for v in values]
     return values
-
-
-def _against_others(returns: list[np.ndarray], groups: Sequence[int]) -> list[np.ndarray]:
-    """Each return less the mean return at that step of the other episodes of its group that last as long."""
-    padded = np.full((len(returns), max((len(g) for g in returns), default=0)), np.nan)
-    for row, g in zip(padded, returns, strict=True):
-        row[: len(g)] = g
-    same = np.equal.outer(groups, groups).astype(np.float64) - np.eye(len(returns))
-    count, total = same @ ~np.isnan(padded), same @ np.nan_to_num(padded)
-    others = total / np.maximum(count, 1)
-    return [g - o[: len(g)] for g, o in zip(returns, others, strict=True)]
 
 
 def step_weights(rewards: Sequence[np.ndarray], config: LearningConfig, groups: Sequence[int] | None = None) -> list[np.ndarray]:

@@ -18,8 +18,9 @@ from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
 from envs.simulators.relocation import placement_in_force
-from methods.contract.method import Method, Proposal
-from methods.learning.reinforce import Learner, LearningConfig, seeded_network, step_weights
+from methods.contract.method import Proposal
+from methods.learning.learned import LearnedMethod
+from methods.learning.reinforce import LearningConfig, step_weights
 from methods.placing.constraints import first_placement, fit_memory, random_placements, units
 from methods.placing.list_scheduling import planned
 
@@ -145,7 +146,7 @@ class Steps:
         return slice(self.begin, self.stop)
 
 
-class EpisodeMethod(Method):
+class EpisodeMethod(LearnedMethod):
     """Runs episodes in lockstep and learns by REINFORCE. Subclasses say what the network is and what a step does."""
 
     Config: ClassVar[type] = EpisodeConfig
@@ -158,20 +159,14 @@ class EpisodeMethod(Method):
             raise InputError(f"setting 'batch' is {config.batch}; at least one episode runs at a time")
         if config.start == "previous" and config.batch > 1:
             raise InputError(f"setting 'start' is 'previous', so one problem is searched after another; set batch to 1, not {config.batch}")
-        network_seed, step_seed = (self._stream(k) for k in range(2))
-        self.network: nn.Module = seeded_network(self._build, network_seed)
-        self.learner = Learner(self.network, config.learning)
+        self.learn_with(self._build, config.learning)
         # self.rng draws nothing but the first placements of training; those of searches are `first_placement`'s
-        self.steps_rng = np.random.default_rng(step_seed)
+        self.steps_rng = np.random.default_rng(self.stream(1))
         self.lanes: list[Episode] = []
         self._asked: list[Episode] = []
         self._queue: list[int] = []
         self._found: dict[int, tuple[float, np.ndarray]] = {}
         self.begun = 0
-
-    def _stream(self, k: int) -> np.random.SeedSequence:
-        """A random stream of its own; unlike ``spawn`` it is the same for every object made from one seed."""
-        return np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, k))
 
     @abstractmethod
     def _build(self) -> nn.Module:
@@ -292,7 +287,6 @@ class EpisodeMethod(Method):
         return {
             **super().state(),
             "steps_rng": self.steps_rng.bit_generator.state,
-            "learner": self.learner.state(),
             "lanes": [e.state() for e in self.lanes],
             "queue": list(self._queue),
             "begun": self.begun,
@@ -302,25 +296,6 @@ class EpisodeMethod(Method):
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         self.steps_rng.bit_generator.state = state["steps_rng"]
-        self.learner.restore(state["learner"])
         self.lanes = [Episode.of_state(s) for s in state["lanes"]]
         self._queue, self.begun = list(state["queue"]), int(state["begun"])
         self._found = {int(k): (float(f["value"]), np.array(f["placement"])) for k, f in state["found"].items()}
-
-    def policy(self) -> dict[str, Any]:
-        return {"network": {key: value.clone() for key, value in self.network.state_dict().items()}}
-
-    def load_policy(self, policy: dict[str, Any]) -> None:
-        own = {key: tuple(value.shape) for key, value in self.network.state_dict().items()}
-        given = {key: tuple(value.shape) for key, value in policy.get("network", {}).items()}
-        if own != given:
-            wrong = next(key for key in sorted({*own, *given}) if own.get(key) != given.get(key))
-            raise InputError(
-                f"the policy does not fit this configuration of {type(self).__name__}: {wrong} has shape {given.get(wrong)}, "
-                f"not {own.get(wrong)}; use the settings it was trained with"
-            )
-        self.network.load_state_dict(policy["network"])
-
-    def report(self) -> dict[str, float]:
-        """Updates of the weights so far."""
-        return {"updates": float(self.learner.updates)}

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
-from methods.contract.method import Method, Proposal
-from methods.learning.ppo import Baseline, PolicyGradientConfig, minibatches, root_rewards, surrogate_weights
-from methods.learning.reinforce import Learner, LearningConfig, seeded_network
+from methods.contract.method import Proposal
+from methods.learning.baselines import RunningBaseline
+from methods.learning.learned import LearnedMethod
+from methods.learning.ppo import PolicyGradientConfig, minibatches, root_rewards, surrogate_weights
+from methods.learning.reinforce import LearningConfig
 from methods.nets.decisions import Decisions
 from methods.placing.constraints import fastest_feasible, fit_memory
 
@@ -44,7 +46,7 @@ class Sample:
     """Reward of that placement, which the sample's is compared with instead of the baseline."""
 
 
-class SampledMethod(Method, Generic[View]):
+class SampledMethod(LearnedMethod, Generic[View]):
     """Draws placements and learns from them. ``config.learning`` says how, ``config.repair`` whether memory is made to fit.
 
     Subclasses build a network that is called with a view of a problem, decisions to score or None, and noise to draw
@@ -59,14 +61,12 @@ class SampledMethod(Method, Generic[View]):
         self.learning: PolicyGradientConfig = config.learning
         self.devices = self._device_count(getattr(config, "devices", 0))
         self.views: list[View] = [self._view(p) for p in problems]
-        network_seed, sampling_seed = (np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, k)) for k in range(2))
-        self.network: nn.Module = seeded_network(self._build, network_seed)
         learning = LearningConfig(learning_rate=self.learning.learning_rate, entropy=self.learning.entropy, clip=self.learning.clip)
-        self.learner = Learner(self.network, learning)
+        self.learn_with(self._build, learning)
         # self.rng shuffles; draws have a stream of their own, so an update does not change what a policy draws
-        self.sampling = np.random.default_rng(sampling_seed)
+        self.sampling = np.random.default_rng(self.stream(1))
         self.averaged: dict[str, Tensor] = {}
-        self.baselines = [Baseline(self.learning) for _ in problems]
+        self.baselines = [RunningBaseline(self.learning.baseline, self.learning.decay) for _ in problems]
         self.pending: list[list[int]] = []
         self.samples: list[Sample] = []
         self._asked: list[list[Sample]] = []
@@ -239,7 +239,6 @@ class SampledMethod(Method, Generic[View]):
         return {
             **super().state(),
             "sampling": self.sampling.bit_generator.state,
-            "learner": self.learner.state(),
             "averaged": {key: value.clone() for key, value in self.averaged.items()},
             "baselines": [b.state() for b in self.baselines],
             "pending": [list(p) for p in self.pending],
@@ -251,7 +250,6 @@ class SampledMethod(Method, Generic[View]):
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         self.sampling.bit_generator.state = state["sampling"]
-        self.learner.restore(state["learner"])
         self.averaged = {key: torch.as_tensor(value).clone() for key, value in state["averaged"].items()}
         for baseline, saved in zip(self.baselines, state["baselines"], strict=True):
             baseline.restore(saved)
@@ -261,22 +259,7 @@ class SampledMethod(Method, Generic[View]):
         self.stale = int(state["stale"])
 
     def policy(self) -> dict[str, Any]:
-        return {"network": {key: value.clone() for key, value in (self.averaged or self.network.state_dict()).items()}}
-
-    def load_policy(self, policy: dict[str, Any]) -> None:
-        own = {key: tuple(value.shape) for key, value in self.network.state_dict().items()}
-        given = {key: tuple(value.shape) for key, value in policy.get("network", {}).items()}
-        if own != given:
-            wrong = next(key for key in sorted({*own, *given}) if own.get(key) != given.get(key))
-            raise InputError(
-                f"the policy does not fit this configuration of {type(self).__name__}: {wrong} has shape {given.get(wrong)}, "
-                f"not {own.get(wrong)}; use the settings it was trained with"
-            )
-        self.network.load_state_dict(policy["network"])
-
-    def report(self) -> dict[str, float]:
-        """Updates of the weights so far."""
-        return {"updates": float(self.learner.updates)}
+        return {"network": {key: value.clone() for key, value in self.averaged.items()}} if self.averaged else super().policy()
 
 
 def gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor:

@@ -139,9 +139,9 @@ def test_imitation_teaches_critical_path():
 
 def test_baseline_is_the_mean_of_earlier_rewards():
     method = build("doppler", {"standardize": False, "failure_factor": 3.0}, [small()], 0)
-    found = [method._advantage(0, x) for x in (2.0, 4.0, 1.5)]
+    found = [method.rewards.advantage(0, x) for x in (2.0, 4.0, 1.5)]
     np.testing.assert_allclose(found, [0.0, -2.0, 1.5])
-    np.testing.assert_allclose(method._advantage(0, np.inf), -12.0 + 2.5)
+    np.testing.assert_allclose(method.rewards.advantage(0, np.inf), -12.0 + 2.5)
 
 
 def test_ablations_follow_critical_path_in_their_half():
@@ -164,7 +164,7 @@ def test_policy_moves_to_other_graphs_and_device_counts():
     target = build("doppler", {"hidden": 8}, [small(4)], 1)
     target.load_policy(source.policy())
     np.testing.assert_array_equal(target.place(small(3)), source.place(small(3)))
-    with pytest.raises(InputError, match="other sizes"):
+    with pytest.raises(InputError, match="does not fit this configuration of Doppler"):
         build("doppler", {"hidden": 16}, [small(2)], 0).load_policy(source.policy())
 
 

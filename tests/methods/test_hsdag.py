@@ -372,5 +372,5 @@ def test_a_policy_goes_on_from_another_trial_of_the_same_graph():
     second.load_policy(first.policy())
     for name, value in first.network.state_dict().items():
         assert torch.equal(value, second.network.state_dict()[name])
-    with pytest.raises(InputError, match="device count"):
+    with pytest.raises(InputError, match="does not fit this configuration of Hsdag"):
         hsdag(random_problem(12, 3, 0)).load_policy(first.policy())

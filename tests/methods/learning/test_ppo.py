@@ -11,7 +11,8 @@ from envs.problem.errors import InputError
 from envs.problem.measurement import Outcome
 from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.config import make_config
-from methods.learning.ppo import Baseline, PolicyGradientConfig, minibatches, root_rewards, surrogate_weights
+from methods.learning.baselines import RunningBaseline
+from methods.learning.ppo import PolicyGradientConfig, minibatches, root_rewards, surrogate_weights
 from methods.learning.whole_placements import SampledMethod, gumbel
 from methods.nets.decisions import decide
 from methods.testing.problems import brute_force, toy
@@ -45,18 +46,18 @@ def test_the_moving_average_follows_equation_7_of_mars():
     for r in rewards[1:]:
         b = 0.01 * r + 0.99 * b
         expected.append(r - b)
-    whole = Baseline(PolicyGradientConfig())
+    whole = RunningBaseline("ema", PolicyGradientConfig().decay)
     np.testing.assert_allclose(whole.advantages(rewards), expected)
-    parts = Baseline(PolicyGradientConfig())
+    parts = RunningBaseline("ema", PolicyGradientConfig().decay)
     first = parts.advantages(rewards[:2])
-    resumed = Baseline(PolicyGradientConfig())
+    resumed = RunningBaseline("ema", PolicyGradientConfig().decay)
     resumed.restore(parts.state())
     np.testing.assert_allclose(np.concatenate((first, resumed.advantages(rewards[2:]))), expected)
 
 
 def test_the_average_baseline_is_the_mean_of_all_earlier_rewards():
     rewards = np.array([-3.0, -1.0, -2.0, -5.0])
-    found = Baseline(PolicyGradientConfig(baseline="average")).advantages(rewards)
+    found = RunningBaseline("average", 0.99).advantages(rewards)
     np.testing.assert_allclose(found, [0.0, -1.0 + 3.0, -2.0 + 2.0, -5.0 + 2.0])
 
 
