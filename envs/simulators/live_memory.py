@@ -16,13 +16,15 @@ from envs.simulators.noise import noise_factor
 
 
 @numba.njit(cache=True, nogil=True)
-def holds_too_much(
-    placement, pointer, target, edge_bytes, delay, seconds_per_byte, sigma, stream, start, finish, parameters, output, memory, peak
-):
+def holds_too_much(placement, arrays, sigma, stream, start, finish, peak):
     """Whether a run int16[V] with ``start`` and ``finish`` float64[V] exceeds a device's memory; fills ``peak`` float64[D].
 
-    Where everything together fits, ``peak`` is that sum and no times are looked at.
+    ``arrays`` are the problem's `envs.simulators.fifo.kernel.KernelArrays`. Where everything together fits, ``peak`` is that sum and no
+    times are looked at.
     """
+    pointer, target, edge_bytes = arrays.pointer, arrays.target, arrays.edge_bytes
+    delay, seconds_per_byte = arrays.delay, arrays.seconds_per_byte
+    parameters, output, memory = arrays.need, arrays.output, arrays.memory
     n, d = placement.size, memory.size
     copied, until = np.zeros(d), np.zeros(d)
     peak[:] = 0.0

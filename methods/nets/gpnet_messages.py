@@ -12,14 +12,14 @@ other option's only the parents' pivots, so one pass costs O(gpNet edges) and ne
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from methods.nets.gpnet import EDGE_FEATURES, GpNets
+from methods.nets.gpnet import EDGE_FEATURES, GpNets, Layout, States
 
 
 class MessagePassing(nn.Module):
@@ -45,30 +45,60 @@ class MessagePassing(nn.Module):
         return result
 
 
+class Graphs(NamedTuple):
+    """The gpNets that messages pass over; see `GpNets`."""
+
+    layout: Layout
+    states: States
+    pivot: np.ndarray
+    features: np.ndarray
+    """Of the edges' slots, in the type of the embeddings, [slots, 4]."""
+
+
+class Weights(NamedTuple):
+    """Of a direction, or their gradients."""
+
+    w1: np.ndarray
+    b1: np.ndarray
+    w2: np.ndarray
+    b2: np.ndarray
+
+
+class Kept(NamedTuple):
+    """What a pass computes and its gradient needs, for each of R rounds (at least one) and N options."""
+
+    e: np.ndarray
+    """Embeddings, [R, N, size]."""
+    y: np.ndarray
+    """W2 · mean + b2, [R, N, size]."""
+    source: np.ndarray
+    """W1 · e + b1 of the embeddings that messages are made of, [R, N, message]."""
+    mean: np.ndarray
+    """Mean message, [R, N, message]."""
+
+
 class _Pass(torch.autograd.Function):
     """The compiled pass as one differentiable operation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, nets: GpNets, rounds: int, reverse: bool) -> Tensor:
-        arrays = tuple(np.ascontiguousarray(t.detach().numpy()) for t in (x, w1, b1, w2, b2))
-        xs, layers, n = arrays[0], max(rounds, 1), len(x)
-        e = np.empty((layers, n, xs.shape[1]), dtype=xs.dtype)
-        y = np.empty_like(e)
-        source = np.empty((layers, n, len(b1)), dtype=xs.dtype)
-        mean = np.empty_like(source)
+        xs, *arrays = (np.ascontiguousarray(t.detach().numpy()) for t in (x, w1, b1, w2, b2))
+        of_size, of_message = (max(rounds, 1), len(x), xs.shape[1]), (max(rounds, 1), len(x), len(b1))
+        kept = Kept(*(np.empty(shape, dtype=xs.dtype) for shape in (of_size, of_size, of_message, of_message)))
         # relocations rewrite the features in place, so a pass that will be differentiated keeps its own
         features = nets.edge_features.astype(xs.dtype, copy=any(ctx.needs_input_grad))
-        _forward(nets.layout, nets.states, nets.pivot, features, rounds, reverse, *arrays, e, y, source, mean)  # type: ignore[call-arg]
-        ctx.saved = (nets.layout, nets.states, nets.pivot.copy(), features, rounds, reverse, *arrays, e, y, source, mean)
-        return torch.from_numpy(e[-1])
+        graphs = Graphs(nets.layout, nets.states, nets.pivot, features)
+        _forward(graphs, rounds, reverse, xs, Weights(*arrays), kept)  # type: ignore[call-arg]
+        ctx.saved = (graphs._replace(pivot=nets.pivot.copy()), rounds, reverse, xs, Weights(*arrays), kept)
+        return torch.from_numpy(kept.e[-1])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         (grad,) = grads
-        arrays = ctx.saved[6:11]
-        out = tuple(np.zeros_like(a) for a in arrays)
-        _backward(*ctx.saved, np.ascontiguousarray(grad.numpy()), *out)  # type: ignore[call-arg]
-        return (*[torch.from_numpy(g) for g in out], None, None, None)
+        *_, xs, weights, _ = ctx.saved
+        gx, found = np.zeros_like(xs), Weights(*map(np.zeros_like, weights))
+        _backward(*ctx.saved, np.ascontiguousarray(grad.numpy()), gx, found)  # type: ignore[call-arg]
+        return (*[torch.from_numpy(g) for g in (gx, *found)], None, None, None)
 
 
 FAST = {"contract", "reassoc", "nsz"}
@@ -155,8 +185,9 @@ def _receive_back(source, w1x, features, grad, grad_source, grad_w1x):
 
 
 @numba.njit(cache=True, nogil=True, fastmath=FAST)
-def _gather(layout, task, shifts, pivot, features, reverse, w1x, source, mean):
+def _gather(graphs, task, shifts, reverse, w1x, source, mean):
     """Mean message to every option of one task."""
+    layout, pivot, features = graphs.layout, graphs.pivot, graphs.features
     pointer, ids = _direction(layout, reverse)
     to_task, to_option, to_slot = shifts
     base, count = to_option + layout.option_ptr[task], layout.option_ptr[task + 1] - layout.option_ptr[task]
@@ -180,8 +211,9 @@ def _gather(layout, task, shifts, pivot, features, reverse, w1x, source, mean):
 
 
 @numba.njit(cache=True, nogil=True, fastmath=FAST)
-def _scatter(layout, task, shifts, pivot, features, reverse, w1x, source, grad_mean, grad_source, grad_w1x):
+def _scatter(graphs, task, shifts, reverse, w1x, source, grad_mean, grad_source, grad_w1x):
     """The gradient of `_gather`; scales ``grad_mean`` of the task's options in place."""
+    layout, pivot, features = graphs.layout, graphs.pivot, graphs.features
     pointer, ids = _direction(layout, reverse)
     to_task, to_option, to_slot = shifts
     base, count = to_option + layout.option_ptr[task], layout.option_ptr[task + 1] - layout.option_ptr[task]
@@ -213,7 +245,11 @@ def _split(w1, size):
 
 
 @numba.njit(cache=True, nogil=True)
-def _forward(layout, states, pivot, features, rounds, reverse, x, w1, b1, w2, b2, e, y, source, mean):
+def _forward(graphs, rounds, reverse, x, weights, kept):
+    """Fill ``kept`` from the options' own features ``x`` [N, size]."""
+    layout, states = graphs.layout, graphs.states
+    w1, b1, w2, b2 = weights
+    e, y, source, mean = kept
     size = x.shape[1]
     w1e, w1x = _split(w1, size)
     for s in range(len(states.problem)):
@@ -224,7 +260,7 @@ def _forward(layout, states, pivot, features, rounds, reverse, x, w1, b1, w2, b2
                     _apply(w1e, x[u] if r == 0 else e[r - 1, u], b1, source[r, u])
             for position in range(n_tasks):
                 task = layout.order[first + (n_tasks - 1 - position if reverse else position)]
-                _gather(layout, task, (to_task, to_option, to_slot), pivot, features, reverse, w1x, source[r], mean[r])
+                _gather(graphs, task, (to_task, to_option, to_slot), reverse, w1x, source[r], mean[r])
                 for u in range(to_option + layout.option_ptr[task], to_option + layout.option_ptr[task + 1]):
                     _apply(w2, mean[r, u], b2, y[r, u])
                     for c in range(size):
@@ -234,9 +270,12 @@ def _forward(layout, states, pivot, features, rounds, reverse, x, w1, b1, w2, b2
 
 
 @numba.njit(cache=True, nogil=True)
-def _backward(
-    layout, states, pivot, features, rounds, reverse, x, w1, b1, w2, b2, e, y, source, mean, grad, gx, gw1, gb1, gw2, gb2
-):  # fmt: skip
+def _backward(graphs, rounds, reverse, x, weights, kept, grad, gx, gradients):
+    """Add to ``gx`` [N, size] and ``gradients`` what `_forward` makes of the gradient ``grad`` [N, size] of its last embeddings."""
+    layout, states = graphs.layout, graphs.states
+    w1, _, w2, _ = weights
+    gw1, gb1, gw2, gb2 = gradients
+    e, y, source, mean = kept
     size = x.shape[1]
     w1e, w1x = _split(w1, size)
     gw1e, gw1x = np.zeros_like(w1e), np.zeros_like(w1x)
@@ -255,7 +294,7 @@ def _backward(
                             grad[u, c] = 0
                     _apply_back(w2, mean[r, u], grad[u], gw2, gb2, grad_mean[u])
                 shifts = (to_task, to_option, to_slot)
-                _scatter(layout, task, shifts, pivot, features, reverse, w1x, source[r], grad_mean, grad_source, gw1x)
+                _scatter(graphs, task, shifts, reverse, w1x, source[r], grad_mean, grad_source, gw1x)
             if rounds > 0:
                 for u in range(states.option_at[s], states.option_at[s + 1]):
                     grad[u] = 0

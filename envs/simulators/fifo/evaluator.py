@@ -52,7 +52,7 @@ class Simulator(BaseEvaluator):
         b, v = placements.shape
         keep = trace or problem.objective == "energy"
         outcome, makespan = np.empty(b, dtype=np.int8), np.empty(b)
-        arrays, key = kernel_arrays(problem).astuple(), noise_key(seed) if self.noise else np.uint64(0)
+        arrays, key = kernel_arrays(problem), noise_key(seed) if self.noise else np.uint64(0)
         times = np.empty((2, b, v) if keep else (2, self.threads, v))
 
         def part(k: int) -> None:
@@ -99,7 +99,7 @@ class ReferenceSimulator(BaseEvaluator):
         """See `envs.problem.measurement.Evaluator.evaluate`."""
         placements = as_placements(problem, placements)
         arrays, used = kernel_arrays(problem), np.empty(problem.n_devices)
-        outcome = np.array([check(p, arrays.feasible, arrays.leaders, arrays.need, arrays.memory, used) for p in placements], dtype=np.int8)
+        outcome = np.array([check(p, arrays, used) for p in placements], dtype=np.int8)
         makespan, times = np.full(len(placements), np.nan), np.full((2, *placements.shape), np.nan)
         for b in np.flatnonzero(outcome == OK):
             one = FifoReference(problem, placements[b], self.noise, int(noise_key(seed)), first + int(b))

@@ -6,8 +6,8 @@ arrival of each task goes through the heap: it is the maximum of its inputs' (ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -25,8 +25,7 @@ TASK = np.dtype(
 OK, INVALID, OUT_OF_MEMORY = 0, 1, 2  # envs.problem.measurement.Outcome as plain numbers for compiled code
 
 
-@dataclass(frozen=True)
-class KernelArrays:
+class KernelArrays(NamedTuple):
     """What the kernel reads of a problem, contiguous and in outgoing-edge order."""
 
     pointer: np.ndarray
@@ -54,9 +53,22 @@ class KernelArrays:
     output: np.ndarray
     """Bytes of each task's output if outputs are freed (`envs.simulators.live_memory`), float64[V]; otherwise empty."""
 
-    def astuple(self) -> tuple[np.ndarray, ...]:
-        """The arrays in the order that the compiled functions take them."""
-        return tuple(self.__dict__.values())
+
+class Scratch(NamedTuple):
+    """What one run writes to as it goes; made once for a batch."""
+
+    times: np.ndarray
+    """Heap of events: when, float64[V + 1]."""
+    keys: np.ndarray
+    """Heap of events: which, int64[V + 1]."""
+    task: np.ndarray
+    """`TASK`[V]."""
+    queue_head: np.ndarray
+    """First waiting task of each device, or -1, int32[D]."""
+    queue_tail: np.ndarray
+    """Last waiting task of each device, int32[D]."""
+    busy: np.ndarray
+    """bool[D]."""
 
 
 @lru_cache(maxsize=256)
@@ -81,8 +93,9 @@ def kernel_arrays(problem: Problem) -> KernelArrays:
 
 
 @numba.njit(cache=True, nogil=True)
-def check(placement, feasible, leaders, need, memory, used):
+def check(placement, arrays, used):
     """The outcome code of one placement int16[V] before it runs; ``used`` float64[D] is scratch."""
+    feasible, leaders, need, memory = arrays.feasible, arrays.leaders, arrays.need, arrays.memory
     used[:] = 0.0
     for i in range(placement.size):
         d = placement[i]
@@ -132,13 +145,15 @@ def _sink(times, keys, size, time, key):
 
 
 @numba.njit(cache=True, nogil=True)
-def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, seconds_per_byte, sigma, stream, traced, start, finish, work):
+def run(placement, arrays, sigma, stream, traced, start, finish, scratch):
     """Simulates one valid placement; fills ``start`` and ``finish`` float64[V] if ``traced``; returns the makespan in seconds.
 
     An event is its time and a key ``sequence << 32 | id``; ids below V are tasks that end, the others tasks (+ V) that become
     runnable.
     """
-    times, keys, task, queue_head, queue_tail, busy = work
+    times, keys, task, queue_head, queue_tail, busy = scratch
+    pointer, target, edge_bytes, indegree = arrays.pointer, arrays.target, arrays.edge_bytes, arrays.indegree
+    seconds, delay, seconds_per_byte = arrays.seconds, arrays.delay, arrays.seconds_per_byte
     n = placement.size
     for i in range(n):
         task[i].ready = -1.0
@@ -223,55 +238,25 @@ def run(placement, pointer, target, edge_bytes, indegree, seconds, delay, second
 @numba.njit(cache=True, nogil=True)
 def run_batch(placements, arrays, sigma, key, first, traced, outcome, makespan, start, finish):
     """Checks and simulates the rows of ``placements`` int16[B, V]; ``start``/``finish`` have B rows if ``traced``, else one."""
-    pointer, target, edge_bytes, indegree, seconds, delay, seconds_per_byte, feasible, leaders, need, memory, output = arrays
-    n, d = seconds.shape
+    n, d = arrays.seconds.shape
+    frees = arrays.output.size > 0
     used = np.empty(d)
-    work = (
-        np.empty(n + 1),
-        np.empty(n + 1, dtype=np.int64),
-        np.empty(n, dtype=TASK),
-        np.empty(d, dtype=np.int32),
-        np.empty(d, dtype=np.int32),
-        np.empty(d, dtype=np.bool_),
+    scratch = Scratch(
+        times=np.empty(n + 1),
+        keys=np.empty(n + 1, dtype=np.int64),
+        task=np.empty(n, dtype=TASK),
+        queue_head=np.empty(d, dtype=np.int32),
+        queue_tail=np.empty(d, dtype=np.int32),
+        busy=np.empty(d, dtype=np.bool_),
     )
     for b in range(placements.shape[0]):
         placement = placements[b]
-        outcome[b] = check(placement, feasible, leaders, need, memory, used)
+        outcome[b] = check(placement, arrays, used)
         row = b if traced else 0
         if outcome[b] == OK:
             stream = row_key(key, first + b)
-            makespan[b] = run(
-                placement.view(np.uint16),
-                pointer,
-                target,
-                edge_bytes,
-                indegree,
-                seconds,
-                delay,
-                seconds_per_byte,
-                sigma,
-                stream,
-                traced or output.size > 0,
-                start[row],
-                finish[row],
-                work,
-            )
-            if output.size > 0 and holds_too_much(
-                placement,
-                pointer,
-                target,
-                edge_bytes,
-                delay,
-                seconds_per_byte,
-                sigma,
-                stream,
-                start[row],
-                finish[row],
-                need,
-                output,
-                memory,
-                used,
-            ):
+            makespan[b] = run(placement.view(np.uint16), arrays, sigma, stream, traced or frees, start[row], finish[row], scratch)
+            if frees and holds_too_much(placement, arrays, sigma, stream, start[row], finish[row], used):
                 outcome[b] = OUT_OF_MEMORY
         if outcome[b] != OK:
             makespan[b] = np.nan

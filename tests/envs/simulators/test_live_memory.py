@@ -35,10 +35,7 @@ def peaks(problem, placement, noise=0.0, seed=0, first=0):
     )
     arrays, peak = kernel_arrays(problem), np.empty(problem.n_devices)
     stream = row_key(noise_key(seed), first)
-    holds_too_much(
-        placement, arrays.pointer, arrays.target, arrays.edge_bytes, arrays.delay, arrays.seconds_per_byte, noise, stream,
-        found.start[0], found.finish[0], problem.graph.parameter_bytes, problem.graph.output_bytes, problem.network.memory, peak,
-    )  # fmt: skip
+    holds_too_much(placement, arrays, noise, stream, found.start[0], found.finish[0], peak)
     return peak
 
 
