@@ -58,7 +58,7 @@ class GdpLearningConfig(PolicyGradientConfig):
 
 @dataclass(frozen=True)
 class GdpConfig:
-    """Settings of GDP."""
+    """Settings of GDP: network, ablations, what is known of operations, how it learns and searches."""
 
     features: OpFeatureConfig = field(default_factory=OpFeatureConfig)
     size: int = 128

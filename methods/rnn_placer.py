@@ -75,7 +75,7 @@ class RnnPlacerConfig:
 
 @dataclass(frozen=True, eq=False)
 class SequenceView:
-    """A problem as one sequence."""
+    """A problem as one sequence of units in topological order."""
 
     coarse: CoarseGraph
     features: Tensor

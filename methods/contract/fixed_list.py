@@ -15,7 +15,7 @@ class FixedList(Method):
 
     @abstractmethod
     def count(self) -> int:
-        """The length of the list."""
+        """How many placements there are to try; `propose` ends after them."""
 
     @abstractmethod
     def placement(self, index: int) -> np.ndarray:

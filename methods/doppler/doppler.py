@@ -182,7 +182,8 @@ class Doppler(LearnedMethod):
         encoded = None if self.per_step else self.network.encode(inst)
         count = min(n, self.config.episodes_per_update)
         softmax, guides = self.config.exploration == "softmax", self._guides(count)
-        played = [self._play(inst, encoded, self.epsilon, softmax, False, guide) for guide in [*guides, *[None] * (count - len(guides))]]
+        guided = [*guides, *[None] * (count - len(guides))]
+        played = [self._play(inst, encoded, epsilon=self.epsilon, softmax=softmax, guide=guide) for guide in guided]
         self._pending = (self.turn, encoded, [r for r, _, _ in played], [x for _, _, x in played], len(guides))
         return [Proposal(self.turn, np.stack([p for _, p, _ in played]))]
 
@@ -205,9 +206,25 @@ class Doppler(LearnedMethod):
         return [np.where(self.rng.random(len(best)) < c.replay_anew, -1, best) for _ in range(repeated)]
 
     def _play(
-        self, inst: Instance, encoded: Encoded | None, epsilon: float, softmax: bool, teach: bool, guide: np.ndarray | None = None
+        self,
+        inst: Instance,
+        encoded: Encoded | None,
+        *,
+        epsilon: float = 0.0,
+        softmax: bool = False,
+        teach: bool = False,
+        guide: np.ndarray | None = None,
     ) -> tuple[Record, np.ndarray, Tensor]:
-        """One episode: its record, the placement int16[V], and what nodes showed at each step (message passing once a step)."""
+        """One episode: its record, the placement int16[V], and what nodes showed at each step (message passing once a step).
+
+        Args:
+            inst: the problem.
+            encoded: its embedding, or None to pass messages anew at every step.
+            epsilon: probability of a random action.
+            softmax: draw actions from the policy instead of taking its best.
+            teach: record what critical path would do in every state.
+            guide: where operations are put, int64[V]; -1 leaves one to the policy, None all.
+        """
         c, v = self.config, inst.problem.n_nodes
         state, record, uniforms = new_state(inst, c.hidden), new_record(inst), self.rng.random((v, 4))
         by = (BY_RULE if c.select != "learned" else LEARNED, BY_RULE if c.place != "learned" else LEARNED)
@@ -289,7 +306,7 @@ class Doppler(LearnedMethod):
             inst = self._instance(problems[update % len(problems)])
             count = min(c.imitation_episodes_per_update, c.imitation_episodes - update * c.imitation_episodes_per_update)
             encoded = None if self.per_step else self.network.encode(inst)
-            played = [self._play(inst, encoded, c.epsilon, False, teach=True) for _ in range(count)]
+            played = [self._play(inst, encoded, epsilon=c.epsilon, teach=True) for _ in range(count)]
             if encoded is None:
                 encoded = self.network.encode(inst, torch.cat([shown for _, _, shown in played]))
             selected, placed, _, _ = self.network.log_probabilities(encoded, [r for r, _, _ in played], teacher=True, free=inst.free)
@@ -304,7 +321,7 @@ class Doppler(LearnedMethod):
         before = self.rng.bit_generator.state
         with torch.no_grad():
             encoded = None if self.per_step else self.network.encode(inst)
-            _, placement, _ = self._play(inst, encoded, 0.0, False, teach=False)
+            _, placement, _ = self._play(inst, encoded)
         self.rng.bit_generator.state = before  # a greedy episode draws nothing that matters
         return placement
 

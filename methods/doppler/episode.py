@@ -39,7 +39,7 @@ class Scores(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where an episode is."""
+    """Where an episode is: what is placed so far, when it runs by the estimate, and what each device was given."""
 
     waiting: np.ndarray
     """Unplaced producers of each node, int64[V]."""
@@ -77,7 +77,7 @@ class Record(NamedTuple):
 
 
 def new_state(inst: Instance, hidden: int) -> State:
-    """The start of an episode."""
+    """The state before the first decision: nothing is placed."""
     v, d = inst.seconds.shape
     waiting = np.diff(inst.in_pointer).astype(np.int64)
     return State(
@@ -87,7 +87,7 @@ def new_state(inst: Instance, hidden: int) -> State:
 
 
 def new_record(inst: Instance) -> Record:
-    """Room for a whole episode."""
+    """An empty `Record` with room for the decision of every operation."""
     v, d = inst.seconds.shape
 
     def one() -> tuple[np.ndarray, ...]:

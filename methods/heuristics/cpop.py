@@ -15,7 +15,7 @@ from methods.placing.list_scheduling import cpop
 
 
 class Cpop(FixedList):
-    """One placement."""
+    """The one placement of CPOP: the critical path on its best device, the rest by earliest finish."""
 
     seeded = False
 

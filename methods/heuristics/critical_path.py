@@ -22,7 +22,7 @@ from methods.placing.list_scheduling import critical_path
 
 @dataclass(frozen=True)
 class CriticalPathConfig:
-    """DOPPLER's values."""
+    """How often to run and what counts as earliest; defaults are DOPPLER's."""
 
     runs: int = 50
     """Assignments to try (DOPPLER section 7, "Hyperparameters")."""
@@ -37,7 +37,7 @@ class CriticalPathConfig:
 
 
 class CriticalPath(FixedList):
-    """``runs`` placements."""
+    """``runs`` placements, each with its own random choice among equals."""
 
     Config = CriticalPathConfig
 

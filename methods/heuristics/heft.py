@@ -15,7 +15,7 @@ from methods.placing.list_scheduling import heft
 
 
 class Heft(FixedList):
-    """One placement."""
+    """The one placement of HEFT: by upward rank, each where it finishes first."""
 
     seeded = False
 

@@ -61,7 +61,7 @@ class LocalSearchConfig:
 
 
 class LocalSearch(Method):
-    """One placement problem, without end."""
+    """Improves one placement by moves, restarting from the best ones found, until the budget is spent."""
 
     Config = LocalSearchConfig
     wants_trace = True

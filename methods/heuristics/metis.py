@@ -29,7 +29,7 @@ class MetisConfig:
 
 
 class Metis(FixedList):
-    """``runs`` placements."""
+    """``runs`` partitions, the first in the network's order of devices, later ones in random orders."""
 
     Config = MetisConfig
 

@@ -33,7 +33,7 @@ class RoundRobinConfig:
 
 
 class RoundRobin(FixedList):
-    """One placement."""
+    """The one placement that deals operations or layers out over the devices."""
 
     Config = RoundRobinConfig
     seeded = False

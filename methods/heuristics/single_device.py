@@ -16,7 +16,7 @@ from methods.placing.one_go import single_device
 
 @dataclass(frozen=True)
 class SingleDeviceConfig:
-    """Which device."""
+    """Which device takes everything."""
 
     device: str | None = None
     """Name of the device; None tries every device in the network's order."""

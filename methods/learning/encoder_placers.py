@@ -76,7 +76,7 @@ class EncoderPlacer(nn.Module, Generic[Encoder]):
         return decide(self._logits(view, embedding)[None], allowed, actions, noise)
 
     def _logits(self, view: OpGraph, embedding: Tensor) -> Tensor:
-        """Of independent decisions, [N, D]."""
+        """Scores of the devices of each unit, [N, D], where decisions are independent; with ``spread`` and ``speed``."""
         logits = spread_logits(view, self.placer(embedding), self.spread)
         return logits + self.speed * view.log_speed if self.speed else logits
 

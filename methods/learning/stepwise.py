@@ -81,7 +81,7 @@ class Episode:
 
     @property
     def over(self) -> bool:
-        """All steps are done."""
+        """Whether the last step has been taken and measured."""
         return self.step >= self.steps
 
     def row(self, step: int) -> int:
@@ -185,7 +185,7 @@ class EpisodeMethod(LearnedMethod):
         """How many choices the policy weighs in one step, for the memory of an update."""
 
     def _length(self, problem: int) -> int:
-        """Steps of an episode."""
+        """Steps of an episode on a problem: two for every unit that moves as one."""
         return 2 * len(units(self.problems[problem]))
 
     def _first(self, problem: int, before: int) -> np.ndarray:

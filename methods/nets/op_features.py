@@ -79,7 +79,7 @@ class OpGraph:
 
     @property
     def n(self) -> int:
-        """N."""
+        """N, the number of units that are placed."""
         return self.coarse.n_nodes
 
     @cached_property

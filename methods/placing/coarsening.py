@@ -27,7 +27,7 @@ class CoarseGraph:
 
     @property
     def n_nodes(self) -> int:
-        """N."""
+        """N, the number of groups."""
         return len(self.last)
 
     @cached_property

@@ -14,7 +14,7 @@ from methods.placing.constraints import make_feasible
 
 @lru_cache(maxsize=64)
 def enumerate_meta_ops(problem: Problem, free_inputs: bool = True) -> np.ndarray:
-    """Algorithm 4, int16[V], read-only."""
+    """DOPPLER's EnumerativeOptimizer (Algorithm 4): meta-op by meta-op the cheapest assignment, int16[V], read-only."""
     graph, d = problem.graph, problem.n_devices
     indegree = np.bincount(graph.edges[:, 1], minlength=graph.n_nodes)
     pointer, ids = graph.in_edges

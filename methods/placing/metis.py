@@ -22,7 +22,7 @@ TIME_LIMIT = 600.0
 
 
 class _Partitioner:
-    """What runs in the process."""
+    """What answers in the process; METIS is called here and nowhere else."""
 
     def part_graph(
         self, parts: int, starts: np.ndarray, adjacent: np.ndarray, weights: np.ndarray, cut: np.ndarray, shares: Sequence[float], seed: int
@@ -65,7 +65,7 @@ class _Process:
         self.__init__()  # type: ignore[misc]
 
     def end(self) -> None:
-        """When this process ends."""
+        """Kill the asked process, when this one ends."""
         if self.child is not None:
             self.child.kill()
 

@@ -35,7 +35,7 @@ class UnitGraph(NamedTuple):
 
 
 def unit_graph(problem: Problem) -> UnitGraph:
-    """The contracted graph of ``problem``."""
+    """The graph of units of ``problem`` that moves work on: co-location groups as one, neighbours, feasible devices."""
     unit, heads = unit_of(problem), units(problem)
     n = len(heads)
     ends, weight = unit[problem.graph.edges], problem.graph.edge_bytes

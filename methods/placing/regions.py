@@ -1,4 +1,4 @@
-"""Random regions of a graph: operations that are near each other, counted in what crossing their edges costs. Not who decides on them."""
+"""Random regions of a graph: operations near each other by what crossing their edges costs. What is done with one is not known here."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def rollout(method, problem, epsilon=0.0, by=(LEARNED, LEARNED), teach=False, se
     method.rng = np.random.default_rng(seed)
     with torch.no_grad():
         encoded = None if method.per_step else method.network.encode(inst)
-        record, placement, shown = method._play(inst, encoded, epsilon, False, teach)
+        record, placement, shown = method._play(inst, encoded, epsilon=epsilon, teach=teach)
         if encoded is None:
             encoded = method.network.encode(inst, shown)
     return inst, encoded, record, placement

@@ -34,7 +34,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class CpSatConfig:
-    """How long to solve."""
+    """How long to solve, and up to which size queues are modelled."""
 
     deterministic_time: float = 2.0
     """Solver effort over the whole trial, in CP-SAT's deterministic units; one was 3 to 6 seconds of one core where measured."""

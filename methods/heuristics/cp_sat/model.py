@@ -205,7 +205,7 @@ class PlacementModel:
         model.add(self.objective == sum(terms))
 
     def exclude(self, placements: np.ndarray) -> None:
-        """Forbids the placements int16[M, V]."""
+        """Forbids the placements int16[M, V], so that the next solution is another one."""
         for placement in placements:
             used = [on.get(int(k)) for on, k in zip(self.on, placement[self.heads], strict=True)]
             if all(x is not None for x in used):
