@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envs.problem.errors import InputError, nearest
+from orchestration.analysis.notes import reason
 from orchestration.analysis.runs import Collection, collect
 from orchestration.analysis.source import Source, source_of
 from orchestration.folder.definition_copy import saved_definition, saved_definition_hash
@@ -110,10 +111,11 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     return record
 
 
-def remember(folder: Path, trials: AnyCollection[str]) -> None:
-    """Keep which trials count, for reports made later."""
+def remember(folder: Path, trials: AnyCollection[str]) -> list[Path]:
+    """Keep which trials count, for reports made later; the file written."""
     content = {"definition": saved_definition_hash(folder), "trials": sorted(trials)}
     (folder / COUNTED).write_text(json.dumps(content), encoding="utf-8")
+    return [folder / COUNTED]
 
 
 def remembered(folder: Path) -> set[str] | None:
@@ -150,10 +152,13 @@ def _bounds(
         try:
             problem = build_problem(specs[key])
             bounds[key, free] = lower_bound(with_free_inputs(problem) if free else problem)
-        except InputError as error:
-            notes.append(f"no lower bound for {specs[key].label}: {error}")
+        except Exception as error:
+            notes.append(f"no lower bound for {specs[key].label}: {reason(error)}")
     if missing:
-        path.write_text(json.dumps({_bound_name(*need): b for need, b in bounds.items()}, sort_keys=True), encoding="utf-8")
+        try:
+            path.write_text(json.dumps({_bound_name(*need): b for need, b in bounds.items()}, sort_keys=True), encoding="utf-8")
+        except OSError as error:
+            notes.append(f"the bounds are not kept for the next report: {reason(error)}")
     return bounds, tuple(notes)
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from envs.problem.errors import InputError
 from orchestration.analysis.load import remembered
+from orchestration.analysis.notes import reason
 from orchestration.commands.status import SEARCHES
 from orchestration.driver.agenda import Agenda
 from orchestration.driver.backends import Backend, LocalBackend, RayBackend
@@ -196,8 +197,11 @@ def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None)
         text = json.dumps([s.describe() for s in agenda.searches.values()], indent=1)
         write_atomic(files[0], text.encode())
     others = [] if whole is None else [*(t.content_hash for t in whole.expand()), *(remembered(folder) or ())]
-    finished = finish_sweep(folder, [*agenda.counted, *others])
-    print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
+    try:
+        finished = finish_sweep(folder, [*agenda.counted, *others])
+        print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
+    except Exception as error:  # the trials are in the ledger, whatever is wrong with their report
+        return [f"no report: {reason(error)}; `placewright report {folder}` tries again"], files
     return list(finished.notes), [*files, *finished.files]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orchestration.analysis import escape
 from orchestration.analysis.comparison import Comparison
 from orchestration.analysis.statistics import LEVEL, profile_band
 from orchestration.analysis.table import plural
@@ -52,7 +53,7 @@ def makespan_per_method(comparison: Comparison, stem: Path) -> list[Path]:
             text += f"  ({s.unplaced} of {s.runs} runs: none)"
         beside = axes.get_yaxis_transform()
         axes.annotate(text, (1.0, k), xycoords=beside, xytext=(8, 0), textcoords="offset points", va="center", fontsize=8.5, color=INK)
-    axes.set_yticks(range(len(standings)), [collection.label(s.row) for s in standings])
+    axes.set_yticks(range(len(standings)), [escape.plain(collection.label(s.row)) for s in standings])
     axes.set_ylim(len(standings) - 0.4, -0.6)
     score_axis(axes, worst, "x")
     axes.set_xlabel("objective / best known of the problem")

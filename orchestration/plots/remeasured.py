@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orchestration.analysis import escape
 from orchestration.plots import style
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def draw(found: Sequence[Contest], stem: Path) -> list[Path]:
     panels = figure.subplots(len(found), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     for axes, contest in zip(panels, found, strict=True):
         _panel(axes, contest)
+    escape.literal(figure)
     figure.tight_layout()
     return style.save(figure, stem)
 
@@ -40,6 +42,10 @@ def _panel(axes: Axes, contest: Contest) -> None:
         low, median, high = np.percentile(values, (25, 50, 75))
         axes.plot([low, high], [y, y], color=style.INK, linewidth=1.2)
         axes.plot([median], [y], marker="|", markersize=12, color=style.PALETTE[1], markeredgewidth=2)
-    axes.set_yticks(range(len(ordered)), [c.name if len(c.name) < 44 else f"{c.name[:42]}…" for c in ordered])
+    axes.set_yticks(range(len(ordered)), [_short(escape.plain(c.name)) for c in ordered])
     axes.set(title=contest.name, xlabel=f"{contest.problem.objective}, {unit}")
     style.quiet(axes, grid="x")
+
+
+def _short(name: str) -> str:
+    return name if len(name) < 44 else f"{name[:42]}…"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orchestration.analysis import escape
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -104,6 +106,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg``; equal figures give equal bytes (no dates, fixed ids)."""
     import matplotlib
 
+    escape.literal(figure)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.parent / f"{stem.name}.png", stem.parent / f"{stem.name}.svg"]
     with matplotlib.rc_context({"svg.hashsalt": "placewright", "svg.fonttype": "none"}):

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from collections.abc import Collection as AnyCollection
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from envs.problem.errors import InputError
 from orchestration.analysis.comparison import Comparison, compare
-from orchestration.analysis.load import SweepRecord, load_sweep_record, remember
+from orchestration.analysis.load import COUNTED, SweepRecord, load_sweep_record, remember
+from orchestration.analysis.notes import attempt, reason
 from orchestration.analysis.quantity import significant
 from orchestration.analysis.runs import ProblemInfo, Run
 from orchestration.analysis.table import Table, delimited, dress
 from orchestration.report import tables
 from orchestration.report.paper.section import report_section
+from orchestration.report.paper.shapes import study_tables
 from orchestration.rewards.evaluators import build_evaluator, simulates
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.sources import recorded_problem
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 STUDY = {"study.md": "markdown", "study.csv": "csv", "study.tex": "latex", "study.json": "json"}
 """Files of the tables that the definition asks for, and their formats."""
+STEM_LETTERS = 150
+"""Of a problem's name in the names of its files."""
 PLACEMENTS_UP_TO = 12
 """Problems whose best placement is drawn; the JSON of the best placement is written for all."""
 
@@ -65,65 +69,73 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     Raises:
         InputError: if no trial has ended there.
     """
-    sweep_dir = Path(sweep_dir)
+    sweep_dir, notes = Path(sweep_dir), list[str]()
     if trials is not None:
-        remember(sweep_dir, trials)
+        wanted = trials
+        attempt(notes, f"the list of the trials that count ({COUNTED})", lambda: remember(sweep_dir, wanted))
     record = load_sweep_record(sweep_dir, trials)
     comparison = compare(record.collection, record.known_baseline)
-    notes = list(record.notes)
-    section = report_section(Path(), record.folder)
-    study, shapes = _study(record, section, notes), {str(entry.get("shape")) for entry in section.get("tables") or ()}
-    files = [*_write_tables(record, comparison), *_write_study(record, study), *_write_plots(record, comparison, shapes)]
+    notes += record.notes
+    section: Mapping[str, Any] = {}
+    study: list[Table] = []
+    try:
+        section = report_section(Path(), record.folder)
+        study = study_tables(record, section, notes)
+    except Exception as error:
+        notes.append(f"the tables that the definition asks for are missing: {reason(error)}")
+    files = [*_write_tables(record, comparison, notes), *_write_study(record, study, notes)]
+    files += _write_plots(record, comparison, {str(entry.get("shape")) for entry in section.get("tables") or ()}, notes)
     for number, info in enumerate(p for p in comparison.problems if np.isfinite(p.best)):
-        written, note = _write_best(record, info, draw=number < PLACEMENTS_UP_TO)
-        files += written
-        notes += note
+        files += _write_best(record, info, number < PLACEMENTS_UP_TO, notes)
     return Finished(comparison, tuple(files), tuple(notes), tuple(study))
 
 
-def _study(record: SweepRecord, section: Mapping[str, Any], notes: list[str]) -> list[Table]:
-    """The tables of the definition; ``notes`` takes why one is missing."""
-    from orchestration.report.paper.shapes import study_tables
-
-    return study_tables(record, section, notes)
-
-
-def _write_study(record: SweepRecord, study: list[Table]) -> list[Path]:
-    for name, style in STUDY.items():
-        if study:
-            (record.folder / name).write_text(dress(study, style), encoding="utf-8")
-        else:  # the definition may have asked for some before
-            (record.folder / name).unlink(missing_ok=True)
-    return [record.folder / name for name in STUDY] if study else []
-
-
-def _write_tables(record: SweepRecord, comparison: Comparison) -> list[Path]:
-    contents = {
-        "leaderboard.json": tables.render(comparison, "json", record.name),
-        "leaderboard.md": tables.render(comparison, "markdown", record.name),
-        "leaderboard.tex": tables.render(comparison, "latex", record.name),
-        "leaderboard.csv": tables.render(comparison, "csv", record.name),
-        "runs.csv": delimited(tables.runs_frame(comparison)),
+def _write_tables(record: SweepRecord, comparison: Comparison, notes: list[str]) -> list[Path]:
+    contents: dict[str, Callable[[], str]] = {
+        "leaderboard.json": lambda: tables.render(comparison, "json", record.name),
+        "leaderboard.md": lambda: tables.render(comparison, "markdown", record.name),
+        "leaderboard.tex": lambda: tables.render(comparison, "latex", record.name),
+        "leaderboard.csv": lambda: tables.render(comparison, "csv", record.name),
+        "runs.csv": lambda: delimited(tables.runs_frame(comparison)),
     }
-    for name, text in contents.items():
-        (record.folder / name).write_text(text, encoding="utf-8")
-    return [record.folder / name for name in contents]
+    return [path for name, text in contents.items() for path in attempt(notes, name, partial(_written, record.folder / name, text))]
 
 
-def _write_plots(record: SweepRecord, comparison: Comparison, shapes: AnyCollection[str]) -> list[Path]:
+def _write_study(record: SweepRecord, study: list[Table], notes: list[str]) -> list[Path]:
+    if not study:  # the definition may have asked for some before
+        for name in STUDY:
+            attempt(notes, f"the removal of an old {name}", partial(_removed, record.folder / name))
+        return []
+    return [
+        path
+        for name, style in STUDY.items()
+        for path in attempt(notes, name, partial(_written, record.folder / name, partial(dress, study, style)))
+    ]
+
+
+def _written(path: Path, text: Callable[[], str]) -> list[Path]:
+    path.write_text(text(), encoding="utf-8")
+    return [path]
+
+
+def _removed(path: Path) -> list[Path]:
+    path.unlink(missing_ok=True)
+    return []
+
+
+def _write_plots(record: SweepRecord, comparison: Comparison, shapes: AnyCollection[str], notes: list[str]) -> list[Path]:
     """The pictures of every sweep, and what goes with the tables of these shapes."""
     from orchestration.plots.comparison import makespan_per_method, performance_profile
     from orchestration.plots.curves import proposed, search_curves
 
     if not any(np.isfinite(p.best) for p in comparison.problems):
         return []
+    drawings: dict[str, Callable[[Comparison, Path], list[Path]]] = {
+        "makespan": makespan_per_method, "profile": performance_profile, "search-curves": search_curves,
+        **({"proposed": partial(search_curves, points=proposed)} if "proposed" in shapes else {}),
+    }  # fmt: skip
     plots = record.folder / "plots"
-    return [
-        *makespan_per_method(comparison, plots / "makespan"),
-        *performance_profile(comparison, plots / "profile"),
-        *search_curves(comparison, plots / "search-curves"),
-        *(search_curves(comparison, plots / "proposed", proposed) if "proposed" in shapes else []),
-    ]
+    return [path for name, draw in drawings.items() for path in attempt(notes, f"plot {name}", partial(draw, comparison, plots / name))]
 
 
 def best_run(record: SweepRecord, info: ProblemInfo) -> Run:
@@ -132,30 +144,36 @@ def best_run(record: SweepRecord, info: ProblemInfo) -> Run:
     return min(runs, key=lambda r: (r.objective, r.method, r.stage, r.seed, r.trial))
 
 
-def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool) -> tuple[list[Path], list[str]]:
-    """Files of a problem's best placement, and what went wrong with them."""
+def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool, notes: list[str]) -> list[Path]:
+    """Files of a problem's best placement; each that cannot be made is a note."""
     from envs.sources.files import dump_problem, save
     from orchestration.plots import placed_graph, timeline
 
-    run = best_run(record, info)
-    folder, stem = record.folder / "placements", re.sub(r"[^\w.-]+", "-", info.name)
-    folder.mkdir(exist_ok=True)
+    what = f"the best placement of {info.name}"
+    folder, stem = record.folder / "placements", re.sub(r"[^\w.-]+", "-", info.name)[:STEM_LETTERS]
     try:
+        run = best_run(record, info)
+        folder.mkdir(exist_ok=True)
         problem = recorded_problem(record.specs[info.problem_hash], info.problem_hash)
         placement = np.array(run.placement, dtype=np.int16)
         files = [folder / f"{stem}.json"]
         save(dump_problem(problem, placement[None, :]), files[0])
-        if draw:
-            scale, unit = info.scale
-            title = f"{info.name}: {significant(info.best * scale)} {unit} by {run.method}, seed {run.seed}"
-            files += placed_graph.draw(problem, placement, folder / f"{stem}.graph", title)
-            plan, origin = _plan(record, run, problem, placement)
-            bound = info.bound if info.objective_name == "makespan" else None
-            files.append(timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound, origin))
-            files.append(timeline.write_trace(plan, folder / f"{stem}.trace.json", title))
-    except InputError as error:
-        return [], [f"the best placement of {info.name} is not drawn: {error}"]
-    return files, []
+    except Exception as error:
+        notes.append(f"{what} is not written: {reason(error)}")
+        return []
+    if not draw:
+        return files
+    scale, unit = info.scale
+    title = f"{info.name}: {significant(info.best * scale)} {unit} by {run.method}, seed {run.seed}"
+    files += attempt(notes, f"the picture of {what}", lambda: placed_graph.draw(problem, placement, folder / f"{stem}.graph", title))
+
+    def pages() -> list[Path]:
+        plan, origin = _plan(record, run, problem, placement)
+        bound = info.bound if info.objective_name == "makespan" else None
+        page = timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound, origin)
+        return [page, timeline.write_trace(plan, folder / f"{stem}.trace.json", title)]
+
+    return files + attempt(notes, f"the timeline of {what}", pages)
 
 
 def _plan(record: SweepRecord, run: Run, problem: Problem, placement: np.ndarray) -> tuple[Schedule, str]:

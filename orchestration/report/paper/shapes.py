@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from envs.problem.errors import InputError
 from orchestration.analysis.load import SweepRecord
+from orchestration.analysis.notes import reason
 from orchestration.analysis.table import Table
 from orchestration.report.paper.by_graph import proposed, search_time, speedup
 from orchestration.report.paper.contrasts import ablation, generalization
@@ -41,6 +41,5 @@ def study_tables(record: SweepRecord, section: Mapping[str, Any], notes: list[st
         except Exception as error:  # whatever is wrong with one table, a host that does not answer say, the others stand
             if notes is None:
                 raise
-            text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-            notes.append(f"no table {entry.get('title') or entry.get('shape')!r}: {text}")
+            notes.append(f"no table {entry.get('title') or entry.get('shape')!r}: {reason(error)}")
     return made
