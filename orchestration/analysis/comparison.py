@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from envs.problem.errors import InputError, nearest
 from orchestration.analysis.runs import Collection, ProblemInfo, Tally
-from orchestration.analysis.statistics import Interval, holm, iqm_interval, paired_test, probability_of_improvement
+from orchestration.analysis.statistics import Interval, holm, iqm_interval, least_p, paired_test, probability_of_improvement
 
 Row = tuple[str, str]
 """Stage and method."""
@@ -37,6 +37,12 @@ class Standing:
     unplaced: int
     """Runs that found no valid placement."""
     tally: Tally
+    worst: float = math.nan
+    """Largest score of a run."""
+    worst_problem: str = ""
+    """The problem it happened on."""
+    ranked: bool = True
+    """Whether it shares problems with the other ranked rows; scores on other problems cannot be compared."""
 
     @property
     def row(self) -> Row:
@@ -56,6 +62,8 @@ class Versus:
     """Wilcoxon's signed-rank test, paired by problem, corrected by Holm for all rows compared."""
     pairs: int
     """Problems that both have run."""
+    least_p: float
+    """The least ``p_value`` that so many problems can give in so many comparisons."""
     change: float
     """Geometric mean over those problems of objective / baseline's objective, less 1; negative is better."""
 
@@ -100,11 +108,13 @@ class Comparison:
 def compare(collection: Collection, baseline: str | None = None) -> Comparison:
     """Rank all rows by IQM (ties by mean, then name) and test each against ``baseline``, a method's label; the leader if None.
 
-    Rows that lack problems which others of their stage have run stand below those, because they were not scored on the same.
+    Rows that lack problems which others of their stage have run stand below those, because they were not scored on the same. Rows that
+    share no problem with the others, directly or by way of a third, stand last and are not ranked.
     """
     standings = [_standing(collection, row) for row in collection.rows]
-    most = most_problems(standings)
-    standings.sort(key=lambda s: (s.problems < most[s.stage], _rank(s)))
+    most, comparable = most_problems(standings), _comparable(collection, baseline)
+    standings = [replace(s, ranked=s.row in comparable) for s in standings]
+    standings.sort(key=lambda s: (not s.ranked, s.problems < most[s.stage], _rank(s)))
     against = _baseline(standings, baseline)
     versus = _versus(collection, [s.row for s in standings], against) if against else ()
     cells = {(row, p.key): cell for row in collection.rows for p in collection.problems if (cell := _cell(collection, row, p.key))}
@@ -114,6 +124,26 @@ def compare(collection: Collection, baseline: str | None = None) -> Comparison:
 def most_problems(standings: Sequence[Standing]) -> dict[str, int]:
     """By stage, how many problems the row with most of them has run."""
     return {stage: max(s.problems for s in standings if s.stage == stage) for stage in {s.stage for s in standings}}
+
+
+def _comparable(collection: Collection, baseline: str | None) -> set[Row]:
+    """The largest set of rows that are connected by shared problems; of several those with the baseline, or with most runs."""
+    groups: list[tuple[set[Row], set[str]]] = []
+    for row in collection.rows:
+        rows, problems = {row}, {r.problem for r in collection.of(row)}
+        apart = []
+        for group in groups:
+            if group[1] & problems:
+                rows, problems = rows | group[0], problems | group[1]
+            else:
+                apart.append(group)
+        groups = [*apart, (rows, problems)]
+
+    def weight(group: tuple[set[Row], set[str]]) -> tuple[bool, int, int, list[Row]]:
+        named = any(baseline in (method, f"{method} ({stage})") for stage, method in group[0])
+        return named, len(group[0]), sum(len(collection.of(row)) for row in group[0]), sorted(group[0])
+
+    return max(groups, key=weight)[0] if groups else set()
 
 
 def _rank(s: Standing) -> tuple[float, float, str, str]:
@@ -139,6 +169,8 @@ def _standing(collection: Collection, row: Row) -> Standing:
         wall_seconds=_mean(np.array([r.wall_seconds for r in runs])),
         unplaced=int(np.isinf(scores).sum()),
         tally=collection.tallies.get(row, Tally()),
+        worst=float(scores.max()) if runs else math.nan,
+        worst_problem=collection.problems[int(strata[int(np.argmax(scores))])].name if runs else "",
     )
 
 
@@ -176,8 +208,10 @@ def _versus(collection: Collection, order: list[Row], baseline: Row) -> tuple[Ve
         improvement = probability_of_improvement(scores, strata, base, base_strata)
         found.append((row, improvement, paired_test(own, other), len(shared), change))
     corrected = holm([p for _, _, p, _, _ in found])
+    comparisons = sum(not math.isnan(p) for p in corrected)
     return tuple(
-        Versus(*row, improvement, float(p), n, change) for (row, improvement, _, n, change), p in zip(found, corrected, strict=True)
+        Versus(*row, improvement, float(p), n, least_p(n, comparisons), change)
+        for (row, improvement, _, n, change), p in zip(found, corrected, strict=True)
     )
 
 

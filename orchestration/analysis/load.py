@@ -104,7 +104,14 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     kinds = {r.stage: r.kind for r in results}
     known = {r.trial: (t, r) for t, r in ended}
     record = SweepRecord(
-        folder, name, collect(results, bounds, sources), specs, kinds, known, baseline if isinstance(baseline, str) else None, notes
+        folder,
+        name,
+        collect(results, bounds, sources, {key for key, spec in specs.items() if "synthetic" in spec.graph}),
+        specs,
+        kinds,
+        known,
+        baseline if isinstance(baseline, str) else None,
+        notes,
     )
     if record.baseline != record.known_baseline:
         record = replace(record, notes=(*notes, f"the baseline {baseline!r} has no result, so the leader stands in for it"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection as AnyCollection
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from envs.problem.problem import shown_in
-from orchestration.analysis.source import PLAIN_SIMULATOR, Source
+from orchestration.analysis.source import PLAIN_SIMULATOR, Source, origin
 from orchestration.specs.results import STATUSES, CurvePoint, ProblemResult, ProposedBlock, TrialResult
 
 Bounds = Mapping[tuple[str, bool], float]
@@ -73,11 +74,14 @@ class ProblemInfo:
     bound: float | None = None
     """Largest known lower bound of the objective; None where none is known."""
     source: Source = PLAIN_SIMULATOR
+    arbitrary: bool = False
+    """Whether its times are those of an invented graph on a simulator: they compare placements and are no times of any machine."""
 
     @property
     def scale(self) -> tuple[float, str]:
-        """Factor and unit for people: seconds are shown in ms, joules as they are."""
-        return shown_in(self.objective_name)
+        """Factor and unit for people: seconds are shown in ms, or in thousandths of a unit that means nothing; joules as they are."""
+        factor, unit = shown_in(self.objective_name)
+        return factor, "units" if self.arbitrary and self.objective_name == "makespan" else unit
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,11 @@ class Collection:
     def rows(self) -> list[tuple[str, str]]:
         """Stage and method of every row, sorted."""
         return sorted({*self.tallies, *(r.row for r in self.runs)})
+
+    @property
+    def origin(self) -> str:
+        """``simulated``, ``measured on HOST``, or both."""
+        return origin((r.source, r.host) for r in self.runs)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -162,7 +171,12 @@ def _ratio(runs: Sequence[Run], references: Sequence[float]) -> np.ndarray:
     return ratio
 
 
-def collect(results: Iterable[TrialResult], bounds: Bounds | None = None, sources: Mapping[str, Source] | None = None) -> Collection:
+def collect(
+    results: Iterable[TrialResult],
+    bounds: Bounds | None = None,
+    sources: Mapping[str, Source] | None = None,
+    invented: AnyCollection[str] = (),
+) -> Collection:
     """Runs of all finished trials, except those of pretraining, which place nothing that counts.
 
     Args:
@@ -170,6 +184,7 @@ def collect(results: Iterable[TrialResult], bounds: Bounds | None = None, source
         bounds: lower bounds in the problem's objective; a method's own proven bound (``lower_bound`` among the numbers it
             reports) is taken where it is larger.
         sources: what scored each trial, by its hash; the plain simulator where nothing is said.
+        invented: hashes of problems whose graph is synthetic.
     """
     ordered = sorted(results, key=lambda t: (t.stage, t.method, [p.name for p in t.problems], t.seed, t.trial))
     runs, known = [], dict(bounds or {})
@@ -204,7 +219,7 @@ def collect(results: Iterable[TrialResult], bounds: Bounds | None = None, source
                     trial.learner_seconds / len(trial.problems), source, p.host)
             )  # fmt: skip
     counted = {row: Tally({s: c[s] for s in STATUSES if c[s]}, c["invalid"]) for row, c in tallies.items()}
-    return Collection(tuple(runs), _infos(infos, best, known), counted)
+    return Collection(tuple(runs), _infos(infos, best, known, invented), counted)
 
 
 def _key(p: ProblemResult) -> str:
@@ -217,7 +232,9 @@ def _own_words(protocol: str, all_protocols: Sequence[str]) -> str:
     return " ".join(word for word in protocol.split() if word not in common) or protocol
 
 
-def _infos(infos: Mapping[str, tuple[ProblemResult, Source]], best: Mapping[str, float], bounds: Bounds) -> tuple[ProblemInfo, ...]:
+def _infos(
+    infos: Mapping[str, tuple[ProblemResult, Source]], best: Mapping[str, float], bounds: Bounds, invented: AnyCollection[str]
+) -> tuple[ProblemInfo, ...]:
     """In order of name; names that several problems share are told apart by what differs in their protocols, or by hash where
     those are equal too."""
     shared = Counter(p.name for p, _ in infos.values())
@@ -230,5 +247,18 @@ def _infos(infos: Mapping[str, tuple[ProblemResult, Source]], best: Mapping[str,
             own = _own_words(p.protocol, [o.protocol for o, _ in infos.values() if o.name == p.name]) if alone else p.problem_hash[:6]
             name += f" [{own}]"
         bound = bounds.get((p.problem_hash, source.free_inputs)) if source.exact else None
-        made.append(ProblemInfo(key, name, p.graph, p.network, p.problem_hash, p.objective_name, best[key], bound, source))
+        made.append(
+            ProblemInfo(
+                key,
+                name,
+                p.graph,
+                p.network,
+                p.problem_hash,
+                p.objective_name,
+                best[key],
+                bound,
+                source,
+                source.simulated and p.problem_hash in invented,
+            )
+        )
     return tuple(sorted(made, key=lambda info: (info.name, info.key)))

@@ -148,6 +148,11 @@ def paired_test(x: np.ndarray, y: np.ndarray) -> float:
     return float(stats.wilcoxon(np.clip(difference, -bound, bound)).pvalue)
 
 
+def least_p(pairs: int, comparisons: int = 1) -> float:
+    """The least p that `paired_test` on so many pairs can give, after `holm` for so many comparisons: all differences of one sign."""
+    return min(1.0, comparisons * 2.0 ** (1 - pairs)) if pairs else float("nan")
+
+
 def holm(p_values: Sequence[float]) -> np.ndarray:
     """Holm's correction for as many comparisons as there are p-values, float64[K]; NaNs stay and do not count."""
     p = np.asarray(p_values, dtype=np.float64)

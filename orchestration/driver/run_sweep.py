@@ -114,7 +114,7 @@ def run_sweep(
                     display.say(note)
                 backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, agenda))
                 _run_all(agenda, backend, display, sweep.name)
-                notes, files = _finish(folder, agenda, display, sweep.whole)
+                notes, files, origin = _finish(folder, agenda, display, sweep.whole)
                 notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS)
         except KeyboardInterrupt:
             backend.stop()
@@ -125,7 +125,7 @@ def run_sweep(
             backend.close()
         for note in notes:
             display.say(note)
-        display.say(f"report in {folder}; MLflow: placewright ui {output} (or: {ui})")
+        display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: placewright ui {output} (or: {ui})")
         return SweepRun(folder, uri, display.done, agenda.skipped, agenda.failed, tuple(files), tuple(notes))
 
 
@@ -185,12 +185,12 @@ def _run_all(agenda: Agenda, backend: Backend, display: Display, sweep: str) -> 
             display.note = f"{agenda.blocked} more could not start, because what they start from failed"
 
 
-def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path]]:
-    """Report what ended, by other parts of the ``whole`` sweep too if this was one."""
+def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path], str]:
+    """Report what ended (notes, files, whether it was simulated or measured), by other parts of the ``whole`` sweep too if this was one."""
     from orchestration.report.finish import finish_sweep
 
     if not (folder / LEDGER).stat().st_size:
-        return ["no trial ended"], []
+        return ["no trial ended"], [], ""
     files = []
     if agenda.searches:
         files.append(folder / SEARCHES)
@@ -201,8 +201,8 @@ def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None)
         finished = finish_sweep(folder, [*agenda.counted, *others])
         print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
     except Exception as error:  # the trials are in the ledger, whatever is wrong with their report
-        return [f"no report: {reason(error)}; `placewright report {folder}` tries again"], files
-    return list(finished.notes), [*files, *finished.files]
+        return [f"no report: {reason(error)}; `placewright report {folder}` tries again"], files, ""
+    return list(finished.notes), [*files, *finished.files], finished.comparison.collection.origin
 
 
 def _end_tracking(backend: Backend, status: str, artifacts: Sequence[Path], timeout: float) -> list[str]:

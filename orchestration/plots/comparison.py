@@ -69,7 +69,7 @@ def makespan_per_method(comparison: Comparison, stem: Path) -> list[Path]:
 def _note(comparison: Comparison) -> str:
     """What the marks mean."""
     runs = f"runs on {plural(len(comparison.problems), 'problem')}"
-    note = f"dots: {runs} · diamond: interquartile mean with {LEVEL:.0%} stratified-bootstrap interval"
+    note = f"{comparison.collection.origin} · dots: {runs} · diamond: interquartile mean with {LEVEL:.0%} stratified-bootstrap interval"
     return note + (" · none: no valid placement found" if any(s.unplaced for s in comparison.standings) else "")
 
 
@@ -125,7 +125,9 @@ def performance_profile(comparison: Comparison, stem: Path) -> list[Path]:
     quiet(axes, "both")
     # Curves end on top of each other at 1, so labels stand in the order in which the curves rise.
     _key(axes, [(label, colour, dash) for _, label, colour, dash in sorted(ends, key=lambda e: e[0])])
-    _title(axes, "Performance profile", f"higher and further left is better · bands: {LEVEL:.0%} stratified bootstrap")
+    _title(
+        axes, "Performance profile", f"{collection.origin} · higher and further left is better · bands: {LEVEL:.0%} stratified bootstrap"
+    )
     return save(figure, stem)
 
 

@@ -76,7 +76,8 @@ def search_curves(comparison: Comparison, stem: Path, points: Points = best_so_f
         else:
             _panel(axes, comparison, rows, problems[k - overall], points)
     figure.text(0.62 / width, 1 - 0.22 / height, HEADINGS[points], fontsize=14, fontweight="bold", color=INK, va="top")
-    note = "line: median over seeds, band: their range · circle: the search ended there · grey dots: lower bound"
+    note = f"{comparison.collection.origin} · line: median over seeds, band: their range · circle: the search ended there"
+    note += " · grey dots: lower bound"
     left_out = [f"the best {MOST_ROWS} of {len(comparison.standings)} methods"] if len(comparison.standings) > MOST_ROWS else []
     left_out += [f"the first {MOST_PANELS} of {len(comparison.problems)} problems"] if len(comparison.problems) > MOST_PANELS else []
     note += f" · shown: {' and '.join(left_out)}" if left_out else ""

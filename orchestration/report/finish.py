@@ -17,6 +17,7 @@ from orchestration.analysis.load import COUNTED, SweepRecord, load_sweep_record,
 from orchestration.analysis.notes import attempt, reason
 from orchestration.analysis.quantity import significant
 from orchestration.analysis.runs import ProblemInfo, Run
+from orchestration.analysis.source import origin
 from orchestration.analysis.table import Table, delimited, dress
 from orchestration.report import tables
 from orchestration.report.paper.section import report_section
@@ -164,13 +165,13 @@ def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool, notes: list[
     if not draw:
         return files
     scale, unit = info.scale
-    title = f"{info.name}: {significant(info.best * scale)} {unit} by {run.method}, seed {run.seed}"
+    title = f"{info.name}: {significant(info.best * scale)} {unit} by {run.method}, seed {run.seed}, {origin([(run.source, run.host)])}"
     files += attempt(notes, f"the picture of {what}", lambda: placed_graph.draw(problem, placement, folder / f"{stem}.graph", title))
 
     def pages() -> list[Path]:
-        plan, origin = _plan(record, run, problem, placement)
+        plan, where = _plan(record, run, problem, placement)
         bound = info.bound if info.objective_name == "makespan" else None
-        page = timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound, origin)
+        page = timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound, where)
         return [page, timeline.write_trace(plan, folder / f"{stem}.trace.json", title)]
 
     return files + attempt(notes, f"the timeline of {what}", pages)

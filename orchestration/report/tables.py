@@ -44,28 +44,61 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
     """Methods from best to worst over all seeds and problems."""
     collection = comparison.collection
     staged = len(collection.stages) > 1
-    columns = ["#", "method", *(["stage"] if staged else []), "runs", f"IQM [{LEVEL:.0%} CI]", "mean", "to best", "to bound", "evals"]
+    columns = [
+        "#",
+        "method",
+        *(["stage"] if staged else []),
+        "runs",
+        f"IQM [{LEVEL:.0%} CI]",
+        "mean",
+        "worst",
+        "to best",
+        "to bound",
+        "evals",
+    ]
     columns += [*(["wall s"] if times else []), "invalid", "failed"]
     most = comparison.most_problems
     rows: list[tuple[Entry, ...]] = []
+    short = {
+        p.name: p.graph if len({q.graph for q in comparison.problems}) == len(comparison.problems) else p.name for p in comparison.problems
+    }
     for place, s in enumerate(comparison.standings, 1):
         runs = quantity(_runs, n=s.runs, problems=s.problems, of=most[s.stage])
-        row: list[Entry] = [f"{place}" if s.runs else NONE, s.method, *([s.stage] if staged else []), runs, of_interval(s.iqm)]
-        row += [quantity(score, value=s.mean), quantity(percent, value=s.gap_to_best), quantity(percent, value=s.gap_to_bound)]
+        row: list[Entry] = [f"{place}" if s.runs and s.ranked else NONE, s.method, *([s.stage] if staged else []), runs, of_interval(s.iqm)]
+        row += [
+            quantity(score, value=s.mean),
+            _worst(s, short),
+            quantity(percent, value=s.gap_to_best),
+            quantity(percent, value=s.gap_to_bound),
+        ]
         row += [quantity(count, value=s.evaluations), *([quantity(seconds, "s", value=s.wall_seconds)] if times else [])]
         rows.append((*row, quantity(whole, value=s.tally.invalid), _failed(s)))
     unplaced = sum(s.unplaced for s in comparison.standings)
     notes = [
         SCORE,
         f"IQM: interquartile mean over all runs, with a {LEVEL:.0%} bootstrap interval ({REPLICATES} resamples of seeds within problems).",
+        "worst: the largest score of a run, and its problem.",
         "to best, to bound: mean gap to best known and lower bound. evals, wall s: mean a run. invalid: evaluations that cannot run.",
     ]
+    if any(s.runs and not s.ranked for s in comparison.standings):
+        notes.append("– for a place: has run on no problem of those that are ranked, so its score says nothing about them.")
     if any(0 < s.problems < most[s.stage] for s in comparison.standings):
         notes.append("Methods that have not run on all problems of their stage stand below those that have.")
     if unplaced:
         notes.append(f"{unplaced} runs found no valid placement; their score is ∞.")
-    title = f"Leaderboard: {plural(len(collection.problems), 'problem')}, {plural(len(collection.runs), 'run')}"
+    title = f"Leaderboard{_suffix(comparison)}: {plural(len(collection.problems), 'problem')}, {plural(len(collection.runs), 'run')}"
     return Table(title, tuple(columns), tuple(rows), tuple(notes), left=3 if staged else 2)
+
+
+def _suffix(comparison: Comparison) -> str:
+    """Where the numbers come from, for a title."""
+    return f", {comparison.collection.origin}" if comparison.collection.runs else ""
+
+
+def _worst(standing: Standing, short: Mapping[str, str]) -> Quantity:
+    """The largest score, with the problem that it belongs to."""
+    name = short.get(standing.worst_problem, "")
+    return quantity(lambda value: f"{score(value)} {name}" if name else NONE, value=standing.worst)
 
 
 def _runs(n: int, problems: int, of: int) -> str:
@@ -94,8 +127,10 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
 
     return pd.DataFrame(
         {
-            "rank": place, "method": s.method, "stage": s.stage, "runs": s.runs, "problems": s.problems, "iqm": s.iqm.value,
-            "iqm_low": s.iqm.low, "iqm_high": s.iqm.high, "mean": s.mean, "gap_to_best": s.gap_to_best, "gap_to_bound": s.gap_to_bound,
+            "rank": place if s.runs and s.ranked else None, "method": s.method, "stage": s.stage, "runs": s.runs, "problems": s.problems,
+            "iqm": s.iqm.value,
+            "iqm_low": s.iqm.low, "iqm_high": s.iqm.high, "mean": s.mean, "worst": s.worst, "worst_problem": s.worst_problem,
+            "gap_to_best": s.gap_to_best, "gap_to_bound": s.gap_to_bound,
             "evaluations": s.evaluations, "unplaced": s.unplaced, "invalid": s.tally.invalid, "failed": s.tally.trials.get("failed", 0),
         }
         for place, s in enumerate(comparison.standings, 1)
@@ -112,7 +147,7 @@ def versus(comparison: Comparison) -> Table | None:
     rows: tuple[tuple[Entry, ...], ...] = tuple(
         (
             v.method, *([v.stage] if staged else []), quantity(whole, value=v.pairs), quantity(signed_percent, value=v.change),
-            of_interval(v.improvement, 2), quantity(p_value, value=v.p_value),
+            of_interval(v.improvement, 2), quantity(p_value, value=v.p_value, least=v.least_p),
         )
         for v in comparison.versus
     )  # fmt: skip
@@ -120,8 +155,18 @@ def versus(comparison: Comparison) -> Table | None:
         "objective: geometric mean of the change against it over shared problems; negative is better.",
         "P(better): probability that a run beats one of it on the same problem, ties half.",
         "Wilcoxon p: signed-rank test on means a problem, two-sided, Holm-corrected for all methods.",
+        *least_p_notes([(v.pairs, v.least_p) for v in comparison.versus if not math.isnan(v.p_value)]),
     )
-    return Table(f"Against {name}", columns, rows, notes, left=2 if staged else 1)
+    return Table(f"Against {name}{_suffix(comparison)}", columns, rows, notes, left=2 if staged else 1)
+
+
+def least_p_notes(rows: Sequence[tuple[int, float]]) -> list[str]:
+    """What so many problems can show at most, of the number of problems and the least p of each row."""
+    told = [
+        f"{p_value(least)} with {plural(n, 'problem')}" + (", which cannot reach 0.05" if least > 0.05 else "")
+        for n, least in sorted(set(rows))
+    ]
+    return [f"Least p that {plural(len(rows), 'comparison')} can give: {'; '.join(told)}."] if rows else []
 
 
 def per_problem(comparison: Comparison) -> Table | None:
@@ -147,8 +192,11 @@ def per_problem(comparison: Comparison) -> Table | None:
     if any(c.unplaced for c in comparison.cells.values()):
         notes.append("(k/n): k of n runs found a valid placement; the mean is over those.")
     where = f" on {network.pop()}" if shared else ""
-    measure = "Makespan" if unit != "J" else "Energy"
-    title = f"{measure if unit else 'Objective'} a problem{where}{f', {unit}' if unit else ''}"
+    objectives = {p.objective_name for p in problems}
+    measure = "Objective" if len(objectives) > 1 else "Energy" if objectives == {"energy"} else "Makespan"
+    title = f"{measure} a problem{where}{f', {unit}' if unit else ''}{_suffix(comparison)}"
+    if "units" in {p.scale[1] for p in problems}:
+        notes.append("units: of invented graphs, which compare placements and are no times of any machine.")
     return Table(title, ("method", *(["stage"] if staged else []), *heads), (*rows, *footer), tuple(notes), 2 if staged else 1, len(footer))
 
 
@@ -234,11 +282,12 @@ def to_json(comparison: Comparison, name: str = "", times: bool = True) -> dict[
         for p in collection.problems
     ]  # fmt: skip
     return finite_json({
-        "sweep": name, "score": SCORE, "confidence": LEVEL, "leaderboard": standings,
+        "sweep": name, "origin": collection.origin, "score": SCORE, "confidence": LEVEL, "leaderboard": standings,
         "baseline": {"stage": comparison.baseline[0], "method": comparison.baseline[1]} if comparison.baseline else None,
         "versus": [
             {
                 "method": v.method, "stage": v.stage, "problems": v.pairs, "change": v.change, "wilcoxon_p_holm": v.p_value,
+                "least_p": v.least_p,
                 "probability_of_improvement": dataclasses.asdict(v.improvement),
             }
             for v in comparison.versus

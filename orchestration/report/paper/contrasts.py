@@ -12,9 +12,9 @@ import numpy as np
 from envs.problem.errors import InputError
 from orchestration.analysis.comparison import Cell
 from orchestration.analysis.quantity import NONE, Entry, Quantity, over_seeds, p_value, quantity
-from orchestration.analysis.statistics import holm, paired_test
+from orchestration.analysis.statistics import holm, least_p, paired_test
 from orchestration.report.paper.study import compared, finite_mean
-from orchestration.report.tables import of_cell
+from orchestration.report.tables import least_p_notes, of_cell
 
 if TYPE_CHECKING:
     from orchestration.analysis.table import Table
@@ -87,6 +87,7 @@ def ablation(study: Study) -> Table:
     graph_of = {s.run.problem: s.info.graph for s in study.scores}
     stages = study.runs[study.runs["method"] == base].groupby("stage", sort=False)
     rows: list[list[Entry]] = []
+    least: list[tuple[int, float]] = []
     for stage, of_base in stages:
         where: list[Entry] = [str(stage)] if len(stages) > 1 else []
         reference = of_base.groupby("measured")["objective"].mean()
@@ -96,6 +97,8 @@ def ablation(study: Study) -> Table:
         others = [(m, own) for m in study.methods if m != base and len(own := at_stage[at_stage["method"] == m])]
         means = [own.groupby("measured")["objective"].mean().reindex(reference.index).dropna() for _, own in others]
         p_values = holm([paired_test(mean.to_numpy(), reference[mean.index].to_numpy()) for mean in means])
+        compared_rows = sum(not math.isnan(p) for p in p_values)
+        least += [(len(mean), least_p(len(mean), compared_rows)) for mean, p in zip(means, p_values, strict=True) if not math.isnan(p)]
         for (method, own), mean, p in zip(others, means, p_values.tolist(), strict=True):
             ratios = mean / reference[mean.index]
             usable = quantity(_of_all, value=sum(map(_usable, ratios)), of=len(reference))
@@ -108,6 +111,7 @@ def ablation(study: Study) -> Table:
     notes = [f"change: geometric mean over problems of the objective against that of {base}, means over seeds; negative is better."]
     notes += [f"The row of the base gives its mean over seeds{f' in {unit}' if unit else ''}, those below the change."] if graphs else []
     notes += ["Wilcoxon p: signed-rank test on means a problem, two-sided, Holm-corrected for the rows of a stage."]
+    notes += least_p_notes(least)
     return study.table(columns, rows, *notes, left=2 if staged else 1)
 
 

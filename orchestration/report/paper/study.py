@@ -163,7 +163,8 @@ class Study:
         if self.paper and not self.printed:
             columns = [*columns, "paper"]
             rows = [[*row, quoted(self.paper.get(str(row[0])))] for row in rows]
-        given = self.entry.get("note")
+        given, came = self.entry.get("note"), self.origin
+        notes = (*notes, *([f"{came[0].upper()}{came[1:]}."] if came else []))
         title = str(self.entry.get("title") or self.entry["shape"])
         return Table(title, tuple(columns), tuple(map(tuple, rows)), (*notes, *([str(given)] if given else [])), left, footer)
 

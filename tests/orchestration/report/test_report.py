@@ -20,6 +20,7 @@ from orchestration.analysis.load import remember, remembered, sweep_folder
 from orchestration.analysis.quantity import percent, significant
 from orchestration.analysis.runs import collect
 from orchestration.analysis.source import source_of
+from orchestration.analysis.statistics import least_p, paired_test
 from orchestration.analysis.table import FORMATS, Table, delimited, terminal
 from orchestration.report import tables
 from orchestration.specs.canonical import FrozenDict
@@ -204,3 +205,55 @@ def test_deviation_over_seeds() -> None:
     cell = comparison.cells[("main", "m0"), comparison.problems[1].key]
     assert cell.mean == pytest.approx(0.505) and cell.deviation == pytest.approx(np.std([0.5, 0.505, 0.51], ddof=1))
     assert "505.0 ± 5.0" in tables.render(comparison, "table")
+
+
+def test_where_numbers_come_from_is_told() -> None:
+    results = [trial("a", s, problem("ga", 1.0 + s, host="box")) for s in range(2)]
+    assert compare(collect(results)).collection.origin == "simulated"
+    real = {r.trial: source_of(EvaluatorSpec("openvino", FrozenDict({"devices": {}}))) for r in results}
+    comparison = compare(collect(results, sources=real))
+    for style in ("table", "markdown", "latex"):
+        text = tables.render(comparison, style)
+        assert "Leaderboard, measured on box" in text and "simulated" not in text
+    assert tables.to_json(comparison)["origin"] == "measured on box"
+
+
+def test_times_of_invented_graphs_have_no_unit_unless_they_are_measured() -> None:
+    results = [trial("a", 0, problem("ga", 1.0)), trial("a", 0, problem("gb", 1.0))]
+    table = tables.per_problem(compare(collect(results, invented={"ga" * 4})))
+    assert table is not None and table.columns == ("method", "ga [units]", "gb [ms]") and table.title.startswith("Makespan")
+    real = {r.trial: source_of(EvaluatorSpec("dataflow")) for r in results}
+    assert [p.scale for p in compare(collect(results, None, real, {"ga" * 4})).problems] == [(1e3, "ms")] * 2
+
+
+def test_the_worst_case_stands_beside_the_mean() -> None:
+    results = [*small_study(1), trial("m0", 3, problem("gb", 5.0))]
+    (standing,) = compare(collect(results)).standings
+    assert (standing.worst, standing.worst_problem) == (pytest.approx(10.0), "gb@net")
+    assert any(str(cell) == "10.000 gb" for cell in tables.leaderboard(compare(collect(results))).rows[0])
+
+
+def test_what_few_problems_cannot_show_is_told() -> None:
+    # All of three differences have one sign: 2 / 2 ** 3, for two comparisons.
+    comparison = compare(collect(small_study()))
+    assert [(v.p_value, v.least_p) for v in comparison.versus] == [(0.5, 0.5)] * 2
+    table = tables.versus(comparison)
+    assert table is not None and table.notes[-1] == "Least p that 2 comparisons can give: 0.5 with 3 problems, which cannot reach 0.05."
+    rng = np.random.default_rng(1)
+    for n in range(1, 12):
+        x = rng.uniform(1, 2, n)
+        assert paired_test(x, x * rng.uniform(1.1, 1.5, n)) == pytest.approx(least_p(n))
+    assert "cannot" not in tables.least_p_notes([(12, least_p(12, 2))] * 2)[0]
+
+
+def test_only_rows_that_share_problems_are_ranked() -> None:
+    tuning = [trial(f"m{m}", 0, problem("other", 1.0 + m), stage="tune") for m in range(2)]
+    comparison = compare(collect([*small_study(), *tuning]))
+    ranks = [(s.stage, s.method, s.ranked) for s in comparison.standings]
+    assert ranks == [*(("main", f"m{m}", True) for m in range(3)), ("tune", "m0", False), ("tune", "m1", False)]
+    table = tables.leaderboard(comparison)
+    assert [row[0] for row in table.rows] == ["1", "2", "3", "–", "–"] and any("no problem of those" in n for n in table.notes)
+    # A baseline says which rows are meant; rows are also connected by way of a third.
+    assert [s.ranked for s in compare(collect([*small_study(), *tuning]), "m0 (tune)").standings] == [True, True, False, False, False]
+    bridge = trial("m2", 0, problem("other", 9.0))
+    assert all(s.ranked for s in compare(collect([*small_study(), *tuning, bridge])).standings)
