@@ -44,18 +44,8 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
     """Methods from best to worst over all seeds and problems."""
     collection = comparison.collection
     staged = len(collection.stages) > 1
-    columns = [
-        "#",
-        "method",
-        *(["stage"] if staged else []),
-        "runs",
-        f"IQM [{LEVEL:.0%} CI]",
-        "mean",
-        "worst",
-        "to best",
-        "to bound",
-        "evals",
-    ]
+    columns = ["#", "method", *(["stage"] if staged else []), "runs", f"IQM [{LEVEL:.0%} CI]"]
+    columns += ["mean", "worst", "on", "to best", "to bound", "evals"]
     columns += [*(["wall s"] if times else []), "invalid", "failed"]
     most = comparison.most_problems
     rows: list[tuple[Entry, ...]] = []
@@ -67,7 +57,8 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
         row: list[Entry] = [f"{place}" if s.runs and s.ranked else NONE, s.method, *([s.stage] if staged else []), runs, of_interval(s.iqm)]
         row += [
             quantity(score, value=s.mean),
-            _worst(s, short),
+            quantity(score, value=s.worst),
+            short.get(s.worst_problem, NONE),
             quantity(percent, value=s.gap_to_best),
             quantity(percent, value=s.gap_to_bound),
         ]
@@ -77,7 +68,7 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
     notes = [
         SCORE,
         f"IQM: interquartile mean over all runs, with a {LEVEL:.0%} bootstrap interval ({REPLICATES} resamples of seeds within problems).",
-        "worst: the largest score of a run, and its problem.",
+        "worst, on: the largest score of a run, and the problem it happened on.",
         "to best, to bound: mean gap to best known and lower bound. evals, wall s: mean a run. invalid: evaluations that cannot run.",
     ]
     if any(s.runs and not s.ranked for s in comparison.standings):
@@ -93,12 +84,6 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
 def _suffix(comparison: Comparison) -> str:
     """Where the numbers come from, for a title."""
     return f", {comparison.collection.origin}" if comparison.collection.runs else ""
-
-
-def _worst(standing: Standing, short: Mapping[str, str]) -> Quantity:
-    """The largest score, with the problem that it belongs to."""
-    name = short.get(standing.worst_problem, "")
-    return quantity(lambda value: f"{score(value)} {name}" if name else NONE, value=standing.worst)
 
 
 def _runs(n: int, problems: int, of: int) -> str:
