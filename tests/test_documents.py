@@ -17,7 +17,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
-    assert [t for t in targets if not (page.parent / t).exists()] == []
+    made = ("reference/", "../reference/")  # by docs/hooks.py
+    assert [t for t in targets if not (page.parent / t).exists() and not t.startswith(made)] == []
 
 
 def test_the_architecture_names_what_is_there():

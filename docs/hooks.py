@@ -1,0 +1,96 @@
+"""Pages of the documentation that are made from something else: pages at the root of the repository, methods, commands."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import re
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+FROM_THE_ROOT = {
+    "infra/README.md": "cluster.md",
+    "RESULTS.md": "results.md",
+    "DECISIONS.md": "decisions.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+"""Files of the repository, and the pages that they become."""
+FETCHED, OURS = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker.js"
+PAGES = {"README.md": "index.md", **FROM_THE_ROOT}
+
+
+def on_files(files, config):
+    """Add the generated pages."""
+    texts = {page: (ROOT / file).read_text(encoding="utf-8") for file, page in FROM_THE_ROOT.items()}
+    texts |= {"reference/methods.md": methods_page(), "reference/commands.md": commands_page()}
+    for page, text in texts.items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Let links between files of the repository lead to their pages; to what is no page, to nothing."""
+    origin = next((file for file, made in FROM_THE_ROOT.items() if made == page.file.src_uri), f"docs/{page.file.src_uri}")
+    depth = "../" * page.file.src_uri.count("/")
+
+    def target(match):
+        text, path, anchor = match[1], match[2], match[3] or ""
+        if "://" in path or path.startswith("#"):
+            return match[0]
+        absolute = (ROOT / origin).parent.joinpath(path).resolve()
+        if not absolute.is_relative_to(ROOT):
+            return match[0]
+        name = absolute.relative_to(ROOT).as_posix()
+        if name in PAGES:
+            return f"{text}({depth}{PAGES[name]}{anchor})"
+        if name.startswith("docs/"):
+            return f"{text}({depth}{name.removeprefix('docs/')}{anchor})"
+        return re.sub(r"^!?\[(.*)\]$", r"\1 (`" + name + "`)", text) if not text.endswith(f"[{name}]") else f"`{name}`"
+
+    return re.sub(r"(!?\[[^\]]*\])\(([^)#\s]+)(#[^)]*)?\)", target, markdown)
+
+
+def on_post_page(output, page, config):
+    """Take the script with which search works on files from here: the theme would fetch it."""
+    return output.replace(FETCHED, "../" * page.file.src_uri.count("/") + OURS)
+
+
+def on_post_template(output_content, template_name, config):
+    """The same for pages that no text stands behind."""
+    return output_content.replace(FETCHED, OURS)
+
+
+def methods_page():
+    """What can place, with every setting: the listing of ``placewright methods``."""
+    from orchestration.commands.methods import describe
+
+    lines = ["# Methods", "", "Made from the methods themselves; `placewright methods --help` says how to list them in a terminal.", ""]
+    for method in describe():
+        lines += [f"## {method.name}", "", method.summary, ""]
+        if method.settings:
+            lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
+            lines += [f"| `{s.name}` | `{_cell(s.type)}` | `{_cell(s.default)}` | {_cell(s.help)} |" for s in method.settings]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def commands_page():
+    """Every command with its options: what ``--help`` prints."""
+    from orchestration.cli.main import make_parser
+
+    parser = make_parser()
+    lines = ["# Commands", "", parser.description or "", ""]
+    (subcommands,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for name, command in subcommands.choices.items():
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            command.print_help()
+        lines += [f"## placewright {name}", "", "```text", text.getvalue().rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def _cell(text):
+    return str(text).replace("|", "\\|").replace("\n", " ")
