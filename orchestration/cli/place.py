@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from orchestration.cli.calibrate import add_target
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command."""
@@ -26,10 +28,19 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--objective", choices=("makespan", "energy", "throughput"), help="what to minimise (makespan, or a problem's own)")
     parser.add_argument("--json", action="store_true", help="print what came out for programs, the device of every node among it")
     parser.add_argument("--output", type=Path, default=Path("placed"), metavar="FOLDER", help="where the files go (placed/)")
+    here = parser.add_argument_group("on this machine", "calibrate, search, measure in turn, choose; see placewright devices")
+    add_target(here, required=False)
+    here.add_argument("--rounds", type=int, default=12, metavar="N", help="rounds of the measurements that decide (12)")
+    here.add_argument(
+        "--corrections", type=int, default=2, metavar="N", help="times to correct the simulator and search again, at most (2)"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     """Search, compare, draw."""
+    if args.on:
+        _on_this_machine(args)
+        return
     import json
 
     from orchestration.commands.place import place, problem_spec, summary, to_json, write
@@ -47,6 +58,39 @@ def run(args: argparse.Namespace) -> None:
     what |= {".svg": "the same as vectors", ".placement.json": "placement (repeat with placewright simulate)"}
     for path in placed.files:
         print(f"{path}  {next(text for end, text in what.items() if path.name.endswith(end))}")
+
+
+def _on_this_machine(args: argparse.Namespace) -> None:
+    import json
+
+    from envs.problem.errors import InputError
+    from orchestration.commands.machine import report
+    from orchestration.commands.machine.parts import Parts
+    from orchestration.commands.machine.search import Settings, find
+    from orchestration.commands.machine.targets import make_target
+
+    given = {"--network": args.network, "--costs": args.costs, "--objective": args.objective}
+    if clash := [name for name, value in given.items() if value]:
+        raise InputError(f"{clash[0]} does not go with --on, which measures times on this machine; leave one of them out")
+    if args.rounds < 2 or args.corrections < 0 or args.budget < 1:
+        raise InputError("--rounds must be at least 2, --corrections 0 and --budget 1")
+    methods = ("heft", args.method) if args.method != "heft" else ("heft",)
+    settings = Settings(
+        methods, dict(_setting(text) for text in args.settings), args.budget, args.rounds, args.corrections, args.fresh, args.seed
+    )
+    target = make_target(args.model, args.on, args.memory, args.input_shape, args.size, args.instances)
+    try:
+        with Parts() as tell:
+            found = find(target, settings, tell)
+        files = report.write(found, target, args.output)
+        if args.json:
+            print(json.dumps({**report.record(found, target), "files": [str(path) for path, _ in files]}, indent=2))
+            return
+        print(report.summary(found), end="")
+        for path, what in files:
+            print(f"{path}  {what}")
+    finally:
+        target.close()
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from envs.graphs.exported.fragments import Fragments, Kernel, compiled, size_of
 from envs.graphs.exported.functional import Calls, functional
@@ -97,6 +98,13 @@ class PlaceableProgram:
     def kernel(self, node: int, where: torch.device) -> Kernel:
         """What computes a node that is no leaf, from tensors on one device; the node's own weights are moved there once."""
         return compiled(self.fragments.list[node - len(self.leaves)], self.calls.constants, self.shared, where)
+
+    def all_inputs(self, tensors: list[Tensor]) -> list[Any]:
+        """Everything that the program takes, flat: ``tensors``, and elsewhere the values that it was exported with."""
+        given = iter(tensors)
+        specs = (s for s in self.calls.program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT)
+        nodes = {n.name: n for n in self.calls.program.graph.nodes if n.op == "placeholder"}
+        return [self.calls.constants[n] if (n := nodes.get(s.arg.name)) in self.calls.constants else next(given) for s in specs]
 
     def leaf_values(self, inputs: list[Tensor]) -> list[Tensor]:
         """The data of all leaves for flat ``inputs``, as `torch.export` orders them."""

@@ -55,12 +55,12 @@ def calibrated(problem: Problem, evaluator: Evaluator, rounds: int = 3, seed: in
         seconds[seen, device] = np.nanmedian(mine[:, seen], axis=0)
     # Nodes that no trace shows at all are inputs, which take no time.
     seconds[np.isnan(took).all(axis=0)] = 0.0
-    network = _links(problem, np.concatenate([t for t, ok in zip(found.transfers, found.ok, strict=True) if ok]))
+    network = links(problem, np.concatenate([t for t, ok in zip(found.transfers, found.ok, strict=True) if ok]))
     costs = TableCosts(problem.graph.names, network.names, seconds)
     return Problem(problem.graph, network, costs, problem.objective, problem.allowed)
 
 
-def _links(problem: Problem, transfers: np.ndarray) -> DeviceNetwork:
+def links(problem: Problem, transfers: np.ndarray) -> DeviceNetwork:
     """The network with links fitted to transfers (producer, sender, receiver, start, finish)."""
     network, d = problem.network, problem.n_devices
     delay, bandwidth = np.array(network.delay), np.array(network.bandwidth)

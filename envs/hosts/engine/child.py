@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from envs.graphs.exported.graph import PlaceableProgram
 from envs.graphs.exported.sources import load_program
 from envs.hosts.child_process import serve
-from envs.hosts.engine.devices import inference, parse_devices
+from envs.hosts.engine.devices import RealDevice, inference, parse_devices
 from envs.hosts.engine.executor import Execution, Executor
 from envs.hosts.engine.exported import ExportedCode, example_inputs
 from envs.hosts.engine.kernels import Result, ShardedCode
@@ -33,6 +34,7 @@ class _Child:
         self.devices = parse_devices(devices)
         self.executor = Executor(self.devices, discipline, emulate)
         self.measuring, self.check, self.seed = measuring, check, seed
+        self.whole: dict[str, tuple[RealDevice, ThreadPoolExecutor]] = {}
         self.programs: dict[str, tuple[Program, dict[int, Result]]] = {}
 
     def prepare(self, problem: Problem, archive: Path | None = None, name: str = "") -> None:
@@ -46,10 +48,11 @@ class _Child:
         if archive is None:
             return ShardedCode(problem.graph, self.seed)
         with torch.inference_mode(False):  # tracing needs ordinary tensors
-            placeable = PlaceableProgram.of(load_program(str(archive))[0], name)
+            program = load_program(str(archive))[0]
+            placeable = PlaceableProgram.of(program, name)
         if placeable.graph.content_hash != problem.graph.content_hash:
             raise InputError(f"graph {problem.graph.name!r} is not that of the program it is to run; capture it again")
-        return ExportedCode(placeable, example_inputs(placeable, self.seed))
+        return ExportedCode(placeable, example_inputs(placeable, self.seed), program)
 
     def measure(self, problem_hash: str, placement: np.ndarray) -> dict[str, Any]:
         """All runs of one placement: outcome, note, samples, and the last run's times."""
@@ -69,6 +72,17 @@ class _Child:
                 samples.append(run.seconds)
         return {"outcome": int(run.outcome), "note": run.note, "samples": np.array(samples), "run": run}
 
+    def measure_whole(self, problem_hash: str, device: str, repetitions: int) -> np.ndarray:
+        """Seconds of runs of an exported program as torch runs it itself on one device, after a run that does not count."""
+        code = self.programs[problem_hash][0].code
+        if not isinstance(code, ExportedCode):
+            raise InputError("only exported programs run without the engine")
+        if device not in self.whole:
+            (real,) = parse_devices((device,))
+            self.whole[device] = real, ThreadPoolExecutor(1, initializer=real.bind)
+        real, pool = self.whole[device]
+        return pool.submit(_run_whole, code, real, repetitions).result()
+
     def _compare(self, run: Execution, expected: dict[int, Result]) -> None:
         leaves = torch.utils._pytree.tree_leaves
         pairs = ((a, b) for node, right in expected.items() for a, b in zip(leaves(run.outputs[node]), leaves(right), strict=True))
@@ -81,6 +95,20 @@ class _Child:
                     f"the result differs from single-device execution by up to {float((found.float() - right.float()).abs().max()):g}"
                 )
                 return
+
+
+def _run_whole(code: ExportedCode, device: RealDevice, repetitions: int) -> np.ndarray:
+    with torch.inference_mode(False):
+        module = code.whole(device.torch_device)
+    samples = []
+    with torch.inference_mode():
+        given = [x.to(device.torch_device) for x in code.given]
+        for _ in range(repetitions + 1):
+            begin = time.perf_counter()
+            module(*given)
+            device.wait()
+            samples.append(time.perf_counter() - begin)
+    return np.array(samples[1:])
 
 
 if __name__ == "__main__":

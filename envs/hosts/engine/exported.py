@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
+from torch.export import ExportedProgram
+from torch.export.passes import move_to_device_pass
 
 from envs.graphs.exported.graph import PlaceableProgram
 from envs.hosts.engine.kernels import Kernel
+from envs.problem.errors import InputError
 
 
 class ExportedCode:
@@ -15,13 +21,31 @@ class ExportedCode:
 
     by_reference = True
 
-    def __init__(self, program: PlaceableProgram, inputs: list[Tensor]) -> None:
+    def __init__(self, program: PlaceableProgram, inputs: list[Tensor], archive: ExportedProgram | None = None) -> None:
         self.program, self.returned, self.operands = program, program.returned, program.operands
-        self.values = program.leaf_values(inputs)
+        self.given, self.values = inputs, program.leaf_values(inputs)
+        self.archive = archive
+        """The program before it was taken apart, if it is to be run whole too."""
+        self._whole: dict[torch.device, Callable[..., Any]] = {}
+
+    def whole(self, where: torch.device) -> Callable[..., Any]:
+        """A function of flat inputs that runs the program as torch would itself, on one device."""
+        if where not in self._whole:
+            if self.archive is None:
+                raise InputError(f"program {self.program.calls.name!r} was not kept whole")
+            archive = self.archive if where.type == "cpu" else move_to_device_pass(self.archive, where)
+            module, spec = archive.module(), archive.call_spec.in_spec
+
+            def run(*flat: Tensor) -> Any:
+                arguments, keywords = torch.utils._pytree.tree_unflatten(self.program.all_inputs(list(flat)), spec)
+                return module(*arguments, **keywords)
+
+            self._whole[where] = run
+        return self._whole[where]
 
     def feed(self, inputs: list[Tensor]) -> list[int]:
         """Other inputs from now on; returns the nodes whose data has changed."""
-        old, self.values = self.values, self.program.leaf_values(inputs)
+        old, self.given, self.values = self.values, inputs, self.program.leaf_values(inputs)
         return [i for i, (a, b) in enumerate(zip(old, self.values, strict=True)) if a is not b]
 
     def kernel(self, node: int, where: torch.device) -> Kernel:

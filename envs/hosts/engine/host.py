@@ -131,6 +131,16 @@ class Engine(BaseEvaluator):
             samples=tuple(r["samples"] for r in rows), deviation=deviation, notes=tuple(r["note"] for r in rows),
         )  # fmt: skip
 
+    def whole(self, problem: Problem, device: str, repetitions: int = 1) -> np.ndarray:
+        """Seconds of runs of an exported program as torch runs it itself on one real device (all of whose cores it uses).
+
+        Raises:
+            InputError: for a graph that is of no exported program.
+            Fault: if the process ends or takes too long.
+        """
+        limit = self.measuring.time_limit + _GRACE
+        return np.asarray(self._ready(problem).ask(limit, "measure_whole", problem.content_hash, device, repetitions))
+
     def _row(self, problem: Problem, placement: np.ndarray) -> dict[str, Any]:
         limit = self.measuring.time_limit
         try:

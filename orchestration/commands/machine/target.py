@@ -1,0 +1,107 @@
+"""What a model is to be placed on: the face that torch's devices and OpenVINO's share. Searching and choosing are in `search`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from envs.problem.errors import InputError
+from envs.problem.graph import ComputationGraph
+from envs.problem.problem import Problem
+from orchestration.specs.trial import EvaluatorSpec
+
+Tell = Callable[[str, int, int], None]
+"""Told of progress: the part, how many of how many."""
+
+_UNITS = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KIB": 2.0**10, "MIB": 2.0**20, "GIB": 2.0**30}
+
+
+class Target(Protocol):
+    """A model and the devices of a runtime here."""
+
+    runtime: str
+    devices: tuple[str, ...]
+    graph: ComputationGraph
+    own: Sequence[str]
+    """What the runtime would do by itself, by name: it is measured beside the placements."""
+
+    def identity(self) -> tuple[object, ...]:
+        """What calibrations of it depend on beside the machine."""
+        ...
+
+    def calibrate(self, rounds: int, tell: Tell | None) -> tuple[Problem, dict[str, Any]]:
+        """A problem with measured costs, and what else was found."""
+        ...
+
+    def simulator(self) -> EvaluatorSpec:
+        """What simulates its placements."""
+        ...
+
+    def sample(self, problem: Problem, placement: Any) -> float:
+        """Seconds of one run.
+
+        Raises:
+            InputError: if it does not run, saying why.
+        """
+        ...
+
+    def sample_own(self, problem: Problem, name: str) -> float:
+        """The same for one of ``own``."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What has to be written down to export a placement later."""
+        ...
+
+    def close(self) -> None:
+        """End its processes."""
+        ...
+
+
+def memory_limits(given: Sequence[str], devices: Sequence[str]) -> dict[str, float]:
+    """``cuda:0=4GB`` as bytes by device.
+
+    Raises:
+        InputError: for another form, or a device that is not placed on.
+    """
+    limits = {}
+    for text in given:
+        device, _, size = text.rpartition("=")
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?B?)", size.upper())
+        if not device or found is None or found[2] not in _UNITS:
+            raise InputError(f"--memory {text!r} is not DEVICE=SIZE; write for example cuda:0=4GB")
+        if device not in devices:
+            raise InputError(f"--memory names device {device!r}; the model is placed on {', '.join(devices)}")
+        limits[device] = float(found[1]) * _UNITS[found[2]]
+    return limits
+
+
+def input_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]] | None:
+    """``img=1,3,224,224`` by name; None if nothing is given.
+
+    Raises:
+        InputError: for another form.
+    """
+    shapes = {}
+    for text in given:
+        name, _, dims = text.partition("=")
+        if not name or not re.fullmatch(r"\d+(,\d+)*", dims):
+            raise InputError(f"--input-shape {text!r} is not NAME=SIZES; write for example img=1,3,224,224")
+        shapes[name] = tuple(int(n) for n in dims.split(","))
+    return shapes or None
+
+
+def sizes(given: Sequence[str]) -> Mapping[str, Any]:
+    """``batch=4`` as options of a model known by name.
+
+    Raises:
+        InputError: for another form.
+    """
+    options: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise InputError(f"--size {text!r} is not NAME=VALUE; write for example --size batch=4")
+        options[name] = int(value) if value.isdigit() else value
+    return options

@@ -1,0 +1,134 @@
+"""Torch programs on cores, groups of cores and CUDA devices of this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from envs.graphs.exported.graph import PlaceableProgram
+from envs.graphs.exported.sources import load_program
+from envs.hosts.child_process import Fault
+from envs.hosts.discovery import ranges
+from envs.hosts.engine.devices import CpuDevice, parse_devices, processors
+from envs.hosts.engine.host import Engine
+from envs.hosts.engine.program_costs import calibrate
+from envs.hosts.measuring import Measuring
+from envs.problem.errors import InputError
+from envs.problem.measurement import Outcome
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.discipline import Discipline, free_inputs
+from orchestration.commands.machine.target import Tell
+from orchestration.specs.trial import EvaluatorSpec
+
+STRATEGY = "longest-path"
+"""Which of several waiting operations is next: what a placement is simulated, measured and exported with."""
+
+
+class TorchTarget:
+    """See `orchestration.commands.machine.target.Target`.
+
+    Raises:
+        InputError: before anything is measured: an unknown device, a program that cannot be placed, too little memory.
+    """
+
+    runtime = "torch"
+
+    def __init__(
+        self, source: str, devices: Sequence[str], memory: Mapping[str, float], shapes: Mapping[str, Sequence[int]] | None,
+        options: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.devices = tuple(devices)
+        if len(set(self.devices)) < len(self.devices):
+            raise InputError(f"--on names a device twice: {', '.join(self.devices)}")
+        self.real = parse_devices(self.devices)
+        program, name = load_program(source, shapes, options)
+        self.source = {"source": source, "input_shapes": shapes, "options": dict(options)}
+        self.graph = PlaceableProgram.of(program, name).graph
+        limits = np.array([memory.get(d, np.inf) for d in self.devices])
+        self._check_memory(limits)
+        self.network = DeviceNetwork(
+            self.devices,
+            np.array(1e9),
+            np.array(np.inf),
+            np.array(0.0),
+            limits,
+            kinds=tuple(d.partition(":")[0] for d in self.devices),
+            name="+".join(self.devices),
+        )
+        cores = sorted({c for d in self.real if isinstance(d, CpuDevice) for c in d.cores}) or sorted(os.sched_getaffinity(0))
+        self._all = f"cpu:{ranges(cores)}"
+        gpus = [d for d in self.devices if d.startswith("cuda") and memory.get(d) is None]
+        self.own: Sequence[str] = (f"torch on {self._all}", *(f"torch on {d}" for d in gpus))
+        self._folder = tempfile.TemporaryDirectory(prefix="placewright-")
+        self.archive = Path(self._folder.name) / "program.pt2"
+        torch.export.save(program, self.archive)
+        self.engine = Engine(
+            self.devices,
+            Discipline(STRATEGY),
+            Measuring(1, 1, time_limit=120.0),
+            emulate_links=False,
+            models={self.graph.name: {"file": str(self.archive)}},
+        )
+
+    def _check_memory(self, limits: np.ndarray) -> None:
+        needed = self.graph.parameter_bytes + np.where(free_inputs(self.graph), 0.0, self.graph.output_bytes)
+        largest = int(needed.argmax())
+        if needed[largest] > limits.max():
+            raise InputError(
+                f"operation {self.graph.names[largest]!r} needs {needed[largest]:.0f} bytes, more than any device may use; raise --memory"
+            )
+        if self.graph.parameter_bytes.sum() > limits.sum():
+            raise InputError(
+                f"the weights of {self.graph.name!r} take {self.graph.parameter_bytes.sum():.0f} bytes, more than all devices together "
+                f"may use ({limits.sum():.0f}); raise --memory or add a device"
+            )
+
+    def identity(self) -> tuple[object, ...]:
+        """See `Target`."""
+        return (self.runtime, self.graph.content_hash, self.network.content_hash, STRATEGY)
+
+    def calibrate(self, rounds: int, tell: Tell | None) -> tuple[Problem, dict[str, Any]]:
+        """See `Target`."""
+        found = calibrate(
+            Problem(self.graph, self.network), self.engine, rounds, progress=(lambda k, n: tell("calibrating", k, n)) if tell else None
+        )
+        cut = found.hand_over[~np.eye(len(self.devices), dtype=bool)]
+        about = {
+            "launch_seconds": dict(zip(self.devices, found.launch.tolist(), strict=True)),
+            "cut_seconds": float(np.median(cut)) if cut.size else 0.0, "contention": found.contention,
+        }  # fmt: skip
+        return found.problem, about
+
+    def simulator(self) -> EvaluatorSpec:
+        """See `Target`."""
+        return EvaluatorSpec("work-conserving", {"strategy": STRATEGY, "processors": processors(self.real)})  # type: ignore[arg-type]
+
+    def sample(self, problem: Problem, placement: Any) -> float:
+        """See `Target`."""
+        found = self.engine.evaluate(problem, np.asarray(placement)[None, :])
+        if found.outcome[0] != Outcome.OK:
+            raise InputError((found.notes or ("it does not run",))[0])
+        return float(found.seconds[0])
+
+    def sample_own(self, problem: Problem, name: str) -> float:
+        """See `Target`."""
+        try:
+            return float(self.engine.whole(problem, name.removeprefix("torch on "))[0])
+        except Fault as fault:
+            raise InputError(str(fault).strip().splitlines()[-1]) from None
+
+    def describe(self) -> dict[str, Any]:
+        """See `Target`."""
+        return {"runtime": self.runtime, "name": self.graph.name, **self.source, "devices": list(self.devices), "strategy": STRATEGY}
+
+    def close(self) -> None:
+        """See `Target`."""
+        self.engine.close()
+        self._folder.cleanup()
