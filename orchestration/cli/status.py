@@ -21,7 +21,9 @@ def run(args: argparse.Namespace) -> int:
 
     from orchestration.commands.status import sweep_status
     from orchestration.definition.sweep import load_sweep
+    from orchestration.tracking.stale import close_stale
 
+    close_stale(args.output)
     status = sweep_status(load_sweep(args.sweep), args.output)
     print(json.dumps(status.to_json(), indent=1) if args.format == "json" else status.text())
     return 1 if status.failures else 0

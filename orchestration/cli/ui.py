@@ -21,10 +21,12 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from envs.problem.errors import InputError
+    from orchestration.tracking.stale import close_stale
     from orchestration.tracking.store_checks import default_uri
 
     if not (args.output / "mlflow.db").is_file():
         raise InputError(f"{args.output} holds no mlflow.db; run a sweep first, or name the folder given to its --output")
+    close_stale(args.output)
     uri = default_uri(args.output)
     artifacts = (args.output / "mlartifacts").resolve().as_uri()
     print(f"http://{args.host}:{args.port}  (Ctrl-C ends it)", flush=True)

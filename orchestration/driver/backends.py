@@ -40,8 +40,8 @@ KEPT_POLICIES = 64
 class Backend(Protocol):
     """Something that runs trials."""
 
-    def begin_tracking(self, spec: TrackingSpec) -> None:
-        """Open the store; InputError if it cannot be opened."""
+    def begin_tracking(self, spec: TrackingSpec) -> list[str]:
+        """Open the store; notes about what was found wrong in it. InputError if it cannot be opened."""
         ...
 
     def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
@@ -93,9 +93,10 @@ class LocalBackend:
         self._waiting: deque[tuple[TrialTask, str]] = deque()
         self._tracker: Tracker | None = None
 
-    def begin_tracking(self, spec: TrackingSpec) -> None:
+    def begin_tracking(self, spec: TrackingSpec) -> list[str]:
         self._tracker = Tracker(spec)
         self._tracker.begin()
+        return self._tracker.notes()
 
     def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
         return None if self._tracker is None else self._tracker.end(status, artifacts, timeout)
@@ -162,10 +163,11 @@ class RayBackend:
         """Calls to the tracker and the service that say how they are."""
         self._looked = 0.0
 
-    def begin_tracking(self, spec: TrackingSpec) -> None:
+    def begin_tracking(self, spec: TrackingSpec) -> list[str]:
         self._spec, self._tracker = spec, self._new_tracker(spec)
         try:
             self._ray.get(self._tracker.begin.remote())
+            return self._ray.get(self._tracker.notes.remote())
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, InputError):
                 raise InputError(str(error.cause)) from None

@@ -112,7 +112,9 @@ def run_sweep(
             with _stoppable():
                 for note in backend.check(agenda.open_trials):
                     display.say(note)
-                backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, agenda))
+                notes = backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, agenda))
+                for note in notes:
+                    display.say(note)
                 _run_all(agenda, backend, display, sweep.name)
                 notes, files, origin = _finish(folder, agenda, display, sweep.whole)
                 notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS)
@@ -120,6 +122,10 @@ def run_sweep(
             backend.stop()
             display.say("stopping; run the same command again to go on")
             _end_tracking(backend, "KILLED", definition, 10.0)
+            raise
+        except BaseException:
+            with contextlib.suppress(Exception):  # what went wrong first is what counts
+                _end_tracking(backend, "FAILED", definition, 10.0)
             raise
         finally:
             backend.close()

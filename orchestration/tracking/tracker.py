@@ -8,9 +8,10 @@ filtered without the nesting.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import json
 import logging
-import queue
 import threading
 import time
 import traceback
@@ -33,6 +34,8 @@ BATCH_METRICS, BATCH_PARAMS = 1000, 100
 LEDGER_CHECK_SECONDS = 0.1
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 """Pauses while a server is down; the last one repeats."""
+LIVE_BATCH = 16
+"""Live reports that are sent before the ledger is looked at again."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,16 @@ class Tracker:
         self._parent = ""
         self._sent: set[tuple[str, int]] = set()
         self._open: dict[str, tuple[str, list[int]]] = {}
-        self._live: queue.SimpleQueue[tuple[Trial, dict[str, Any]]] = queue.SimpleQueue()
+        self._live: dict[str, tuple[Trial, dict[str, Any]]] = {}
+        """The latest report of every running trial; who has waited longest comes first."""
+        self._live_lock = threading.Lock()
+        self._over: set[str] = set()
+        """Trials whose end has been sent: a report that comes later would open a run that nobody closes."""
+        self._last = ""
+        """Checksum of the last line that was sent."""
+        self._is_open = True
+        """Whether runs may be left RUNNING; the note of it outlives this process."""
+        self._notes: list[str] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -113,18 +125,56 @@ class Tracker:
 
     def _open_parent(self) -> str:
         """The parent run of an earlier run in this directory, or a new one."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            state = json.loads((self._folder / STATE).read_text())
-            run = self._find_run(state["parent"]) if state["uri"] == self.spec.uri else None
-            if run and run.info.lifecycle_stage == "active" and state["offset"] <= (self._folder / LEDGER).stat().st_size:
-                self._client.update_run(state["parent"], status="RUNNING")
+        state = self._read_state()
+        run = self._find_run(state["parent"]) if state and state["uri"] == self.spec.uri else None
+        if state and run and run.info.lifecycle_stage == "active":
+            self._parent, self._last = state["parent"], state.get("last", "")
+            self._client.update_run(self._parent, status="RUNNING")
+            found = _line_before(self._folder / LEDGER, state["offset"])
+            if found is None or (found and self._last and found != self._last):
+                self._follow_ledger()
+            else:
                 self._offset = state["offset"]
-                return state["parent"]
+            self._save_state()
+            return self._parent
         tags = {"sweep": self.spec.sweep, "kind": "sweep", "mlflow.runName": self.spec.sweep, **self.spec.tags}
         self._parent = self._client.create_run(self._experiment, tags=tags).info.run_id
         self._log(self._parent, [], {**package_versions(), **self.spec.params})
         self._save_state()
         return self._parent
+
+    def _read_state(self) -> dict[str, Any] | None:
+        """What `_save_state` wrote; None if there is nothing sound."""
+        with contextlib.suppress(OSError, ValueError):
+            state = json.loads((self._folder / STATE).read_text())
+            if isinstance(state, dict) and isinstance(state.get("offset"), int) and {"uri", "parent"} <= set(state):
+                return state
+        return None
+
+    def _follow_ledger(self) -> None:
+        """What was sent is no longer what the ledger holds: keep the runs of lines that are there, and send the rest again."""
+        there, offset, path = {}, 0, self._folder / LEDGER
+        for raw in path.open("rb") if path.exists() else ():
+            with contextlib.suppress(InputError):
+                there[offset] = parse(raw)[1].trial
+            offset += len(raw)
+        lost = 0
+        for run in self._search(f"{_under(self._parent)} and tags.ledger LIKE '%'"):
+            at, trial = int(run.data.tags["ledger"]), run.data.tags.get("trial", "")
+            if run.info.status not in ("FINISHED", "FAILED"):
+                continue
+            if there.get(at) == trial:
+                self._sent.add((trial, at))
+            else:
+                lost += 1
+                self._client.set_tag(run.info.run_id, "status", "superseded")
+                self._client.update_run(run.info.run_id, status="KILLED")
+        self._last = ""
+        if lost:
+            self._notes.append(
+                f"MLflow held {lost} trials that the ledger has lost or holds elsewhere; their runs are marked KILLED, with the tag "
+                "status: superseded, and the ledger is sent again"
+            )
 
     def _find_run(self, run_id: str) -> Any:
         """The run, or None if there is none; other trouble with the store is raised, or a second parent would be made."""
@@ -138,9 +188,10 @@ class Tracker:
             return None
 
     def _save_state(self) -> None:
+        state = {"uri": self.spec.uri, "parent": self._parent, "offset": self._offset, "last": self._last, "open": self._is_open}
         path = self._folder / STATE
         part = path.with_suffix(".part")
-        part.write_text(json.dumps({"uri": self.spec.uri, "parent": self._parent, "offset": self._offset}))
+        part.write_text(json.dumps(state))
         part.replace(path)
 
     def _close_orphans(self) -> None:
@@ -181,9 +232,17 @@ class Tracker:
             if not token:
                 return found
 
+    def notes(self) -> list[str]:
+        """What was found wrong, in sentences."""
+        return list(self._notes)
+
     def live(self, trial: Trial, snapshot: dict[str, Any]) -> None:
-        """Show how a running trial gets on: ``evaluations``, ``wall_seconds`` and ``best`` by metric name."""
-        self._live.put((trial, snapshot))
+        """Show how a running trial gets on: ``evaluations``, ``wall_seconds`` and ``best`` by metric name.
+
+        Only the latest report of a trial is kept, and only those are sent for which there is time beside the trials that ended.
+        """
+        with self._live_lock:
+            self._live[trial.content_hash] = (trial, snapshot)
 
     def drain(self, timeout: float) -> bool:
         """Wait until the ledger as it is now has been sent; False if that takes longer than ``timeout`` seconds."""
@@ -205,65 +264,96 @@ class Tracker:
             return None
         complete = self.drain(timeout)
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=30)
+        self._thread.join(timeout=30)
+        notes = self._close_runs(status, artifacts if complete else ())
         if not complete:
             reason = (self.error or "it is slow").strip().splitlines()[-1]
-            return f"tracking is behind ({reason}); the ledger keeps what is missing and running the sweep again sends it"
-        import mlflow
+            notes.insert(0, f"tracking is behind ({reason}); the ledger keeps what is missing and running the sweep again sends it")
+        return "; ".join(notes) or None
 
+    def _close_runs(self, status: str, artifacts: Sequence[str]) -> list[str]:
+        """Send artifacts and leave no run RUNNING; sentences about what did not work."""
+        notes = []
         try:
             for artifact in artifacts:
                 path = Path(artifact)
                 sub = path.parent.relative_to(self._folder) if path.is_relative_to(self._folder) else Path()
                 if path.exists():
                     self._client.log_artifact(self._parent, str(path), None if sub == Path() else str(sub))
+        except Exception as error:  # a store fails in many ways, and none of them may cost the end of a sweep
+            notes.append(f"artifacts could not be sent ({_first_line(error)}); running the sweep again sends them")
+        try:
             for run_id, _ in self._open.values():
                 self._client.set_terminated(run_id, "KILLED")
             self._client.set_terminated(self._parent, status)
-        except (mlflow.MlflowException, OSError) as error:
-            return f"artifacts could not be sent ({str(error).strip().splitlines()[0]}); running the sweep again sends them"
-        return None
+            self._is_open = False
+            self._save_state()
+        except Exception as error:
+            notes.append(f"runs could not be closed ({_first_line(error)}); placewright run, status or ui closes them later")
+        return notes
 
     def _follow(self) -> None:
-        """The thread: ledger lines in order, live reports in between; a failure is tried again until it works."""
-        path = self._folder / LEDGER
+        """The thread: what ended comes first, then some live reports. Whatever happens, it goes on until it is stopped."""
         while not self._stop.is_set():
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    trial, snapshot = self._live.get_nowait()
-                    with contextlib.suppress(Exception):  # a lost glimpse of a running trial is no loss
-                        self._show(trial, snapshot)
-            worked = False
-            if path.exists():
-                with path.open("rb") as file:
-                    file.seek(self._offset)
-                    for raw in file:
-                        if not raw.endswith(b"\n") or self._stop.is_set():
-                            break
-                        self._persist(raw)
-                        worked = True
-            if not worked:
-                self._stop.wait(LEDGER_CHECK_SECONDS)
+            try:
+                if not self._send_ended() and not self._send_live():
+                    self._stop.wait(LEDGER_CHECK_SECONDS)
+            except Exception:  # such as a ledger that cannot be read just now
+                self.error = traceback.format_exc()
+                self._stop.wait(RETRY_SECONDS[-1])
+
+    def _send_ended(self) -> bool:
+        """All lines that the ledger has by now; whether there was one."""
+        path, worked = self._folder / LEDGER, False
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(self._offset)
+                for raw in file:
+                    if not raw.endswith(b"\n") or self._stop.is_set():
+                        break
+                    self._persist(raw)
+                    worked = True
+        return worked
+
+    def _send_live(self) -> bool:
+        """The reports that have waited longest; whether there was one."""
+        with self._live_lock:
+            some = [self._live.pop(key) for key in list(itertools.islice(self._live, LIVE_BATCH))]
+        for trial, snapshot in some:
+            if trial.content_hash not in self._over and not self._stop.is_set():
+                with contextlib.suppress(Exception):  # a lost glimpse of a running trial is no loss
+                    self._show(trial, snapshot)
+        return bool(some)
 
     def _persist(self, raw: bytes) -> None:
-        """Send one line, however long the store is away."""
-        trial, result = parse(raw)
+        """Send one line, however long the store is away. A line that is damaged is passed over and noted."""
+        try:
+            trial, result = parse(raw, f"the line at byte {self._offset} of {self._folder / LEDGER}")
+        except InputError as error:
+            self._notes.append(f"not sent to MLflow: {error}")
+        else:
+            self._over.add(result.trial)
+            if not self._send_until_it_works(trial, result):
+                return
+        self._offset += len(raw)
+        self._last = _line_sum(raw)
+        with contextlib.suppress(OSError):  # a full disk: the next start finds in the store what was sent
+            self._save_state()
+
+    def _send_until_it_works(self, trial: Trial, result: TrialResult) -> bool:
+        """Whether it did, before the tracker was stopped."""
         pauses = 0
         while not self._stop.is_set():
             try:
                 if (result.trial, self._offset) not in self._sent:
                     self._send(trial, result)
                 self.error = None
-                break
+                return True
             except Exception:  # a store fails in many ways: full disk, restart, network; only time tells
                 self.error = traceback.format_exc()
                 self._stop.wait(RETRY_SECONDS[min(pauses, len(RETRY_SECONDS) - 1)])
                 pauses += 1
-        else:
-            return
-        self._offset += len(raw)
-        self._save_state()
+        return False
 
     def _show(self, trial: Trial, snapshot: dict[str, Any]) -> None:
         run_id, shown = self._run(trial, time.time() - snapshot["wall_seconds"])
@@ -315,6 +405,29 @@ class Tracker:
 
 
 _CURVES = ("evaluations", "wall_seconds")
+
+
+def _line_sum(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()[:16]
+
+
+def _line_before(path: Path, offset: int) -> str | None:
+    """Checksum of the line that ends at ``offset``; empty at the beginning, None if no line ends there."""
+    if offset == 0:
+        return ""
+    if not path.exists() or path.stat().st_size < offset:
+        return None
+    with path.open("rb") as file:
+        start = 0
+        for raw in file:
+            start += len(raw)
+            if start >= offset:
+                return _line_sum(raw) if start == offset else None
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _under(parent: str) -> str:

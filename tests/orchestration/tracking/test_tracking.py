@@ -13,6 +13,7 @@ from orchestration.folder.ledger import Ledger, TrialEnd
 from orchestration.tracking import run_contents
 from orchestration.tracking import tracker as tracking
 from orchestration.tracking.run_contents import result_metrics, thinned
+from orchestration.tracking.stale import close_stale
 from orchestration.tracking.store_checks import check_uri, default_uri
 from orchestration.tracking.tracker import Tracker, TrackingSpec
 from orchestration.trials.run_trial import failed, run_trial
@@ -178,6 +179,112 @@ def test_nothing_is_lost_while_the_store_is_away(tmp_path, store, some, monkeypa
         assert tracker.end("FINISHED") is None
     found = runs(store, tracker.spec.sweep)
     assert [(s, tags["trial"]) for _, s, tags in found] == [("FINISHED", t.content_hash) for t, _ in some]
+
+
+def test_what_ended_goes_before_live_reports_and_of_those_only_the_latest(tmp_path, some, monkeypatch):
+    """5,000 running trials and 20 that ended, then one more that ends amid the reports."""
+    sent = []
+    running = [replace(some[0][0], seed=1000 + i) for i in range(5000)]
+    over = [(replace(some[0][0], seed=s), some[0][1]) for s in range(21)]
+    over = [(t, replace(result, trial=t.content_hash)) for t, result in over]
+    tracker = Tracker(TrackingSpec("", str(tmp_path), "s"))
+    with Ledger(tmp_path) as ledger:
+
+        def show(trial, snapshot):
+            sent.append((trial.seed, snapshot["evaluations"]))
+            if len(sent) == 100:
+                record(ledger, *over[20])
+            if len(sent) == 5021:
+                tracker._stop.set()
+
+        monkeypatch.setattr(tracker, "_show", show)
+        monkeypatch.setattr(tracker, "_send", lambda trial, result: sent.append((trial.seed, "ended")))
+        for evaluations in (10, 20, 30):
+            for t in (*running, over[3][0]):
+                tracker.live(t, {"evaluations": evaluations, "wall_seconds": 1.0, "best": {}})
+        for t, result in over[:20]:
+            record(ledger, t, result)
+        tracker._follow()
+    assert sent[:20] == [(s, "ended") for s in range(20)]
+    last = sent.index((20, "ended"))
+    assert last <= 100 + tracking.LIVE_BATCH
+    assert sent[20:last] + sent[last + 1 :] == [(1000 + i, 30) for i in range(5000)], "no report of a trial that has ended"
+
+
+def test_nothing_kills_the_thread(tmp_path, store, some, monkeypatch):
+    """A damaged line, a full disk for its own note, a store that raises what nobody expects."""
+    monkeypatch.setattr(tracking, "RETRY_SECONDS", (0.01,))
+    with Ledger(tmp_path) as ledger:
+        tracker = Tracker(spec(store, tmp_path))
+        tracker.begin()
+        full, odd, send = [True], [True], tracker._send
+
+        def save():
+            if full[0]:
+                raise OSError(28, "No space left on device")
+
+        def sends(*args):
+            if odd.pop():
+                odd.append(False)
+                raise RecursionError("odd")
+            odd.append(False)
+            send(*args)
+
+        monkeypatch.setattr(tracker, "_save_state", save)
+        monkeypatch.setattr(tracker, "_send", sends)
+        record(ledger, *some[0])
+        ledger._file.write(b'{"half": "a line"}\r\n')
+        ledger._file.flush()
+        record(ledger, *some[1])
+        assert tracker.drain(60) and tracker._thread.is_alive()
+        (note,) = tracker.notes()
+        assert "not sent to MLflow" in note and "CR LF" in note
+        assert tracker.end("FINISHED") and tracker._client.get_run(tracker._parent).info.status == "FINISHED"
+    finished = [tags["trial"] for _, status, tags in runs(store, tracker.spec.sweep) if status == "FINISHED"]
+    assert finished == [some[0][0].content_hash, some[1][0].content_hash]
+
+
+@pytest.mark.parametrize("left", [None, 0, 1])
+def test_a_ledger_that_lost_lines_leaves_one_finished_run_a_trial(tmp_path, store, some, left):
+    with Ledger(tmp_path) as ledger:
+        first = Tracker(spec(store, tmp_path))
+        parent = first.begin()
+        for t, result in some:
+            record(ledger, t, result)
+        assert first.end("FINISHED") is None
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[: left or 0]))
+    if left is None:
+        path.unlink()
+    with Ledger(tmp_path) as ledger:
+        second = Tracker(spec(store, tmp_path))
+        assert second.begin() == parent
+        (note,) = second.notes()
+        assert f"{3 - (left or 0)} trials that the ledger has lost" in note
+        for t, result in some[left or 0 :]:
+            record(ledger, t, result)
+        assert second.end("FINISHED") is None
+        third = Tracker(spec(store, tmp_path))
+        third.begin()
+        assert third.end("FINISHED") is None and not third.notes()
+    found = runs(store, second.spec.sweep)
+    finished = [tags["trial"] for _, status, tags in found if status == "FINISHED"]
+    assert sorted(finished) == sorted(t.content_hash for t, _ in some)
+    assert {(status, tags["status"]) for _, status, tags in found if status != "FINISHED"} == {("KILLED", "superseded")}
+
+
+def test_runs_of_a_dead_driver_are_closed_by_whoever_looks(tmp_path, store, some):
+    folder = tmp_path / "sweep"
+    with Ledger(folder):
+        tracker = Tracker(spec(store, folder))
+        parent = tracker.begin()
+        tracker._show(some[0][0], {"evaluations": 10, "wall_seconds": 1.0, "best": {"best_makespan": 2.0}})
+        assert close_stale(tmp_path) == 0, "a driver holds the folder"
+        tracker._stop.set()  # killed
+        tracker._thread.join()
+    assert close_stale(tmp_path) == 2 and close_stale(tmp_path) == 0
+    assert tracker._client.get_run(parent).info.status == "KILLED"
+    assert [status for _, status, _ in runs(store, tracker.spec.sweep)] == ["KILLED"]
 
 
 @pytest.mark.parametrize(
