@@ -22,7 +22,11 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "--address", metavar="ADDRESS", help="Ray cluster to run on (auto finds a running one); by default one is started here"
     )
     where.add_argument("--local", action="store_true", help="run the trials one after another in this process, without Ray")
-    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server; by default a SQLite file in the output folder")
+    parser.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow store or server, or env:NAME or file:PATH for where it stands; by default a SQLite file in the output folder",
+    )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the ledger, checkpoints and reports")
     add_stages(parser)
 

@@ -13,7 +13,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep definition, inside the working directory")
     parser.add_argument("--address", default="http://127.0.0.1:8265", metavar="URL", help="job server (http://127.0.0.1:8265)")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="output folder on the cluster; one that all its machines share")
-    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow server, as the cluster calls it")
+    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow server, as the cluster calls it; env:NAME names a variable there")
     parser.add_argument("--fresh", action="store_true", help="run everything anew, even trials that are finished")
     parser.add_argument("--working-dir", type=Path, default=Path(), metavar="FOLDER", help="what is sent (.); at most 100 MiB packed")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="leave files or folders out; may be repeated")
@@ -22,14 +22,15 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send and follow; 1 if the job did not succeed."""
-    from orchestration.commands.submit import entrypoint, submit
+    from orchestration.commands.submit import entrypoint, hidden_uri, submit
     from orchestration.definition.sweep import load_sweep
 
     load_sweep(args.sweep).check_problems()
-    options = ["--tracking-uri", args.tracking_uri] if args.tracking_uri else []
+    uri, variables = hidden_uri(args.tracking_uri)
+    options = ["--tracking-uri", uri] if uri else []
     options += ["--fresh"] if args.fresh else []
     root = args.working_dir.resolve()
     command = entrypoint(args.sweep, root, args.output, options)
-    job, status = submit(command, root, args.address, args.exclude, wait=not args.no_wait)
+    job, status = submit(command, root, args.address, args.exclude, variables, wait=not args.no_wait)
     print(f"job {job}: {status}")
     return 0 if status in ("SUCCEEDED", "PENDING", "RUNNING") else 1

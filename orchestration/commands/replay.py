@@ -13,6 +13,7 @@ from orchestration.folder.ledger import entries
 from orchestration.rewards.evaluators import build_evaluator, close_evaluators, measures_for_real
 from orchestration.specs.layout import LEDGER
 from orchestration.specs.results import ProblemResult, TrialResult, placement_array
+from orchestration.specs.secrets import resolved_uri
 from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import Trial
 from orchestration.tracking.provenance import quiet_environment
@@ -84,7 +85,7 @@ def _recorded(output: Path) -> Iterator[tuple[Trial, TrialResult]]:
 def _trial_of_run(run: str, output: Path, tracking_uri: str | None) -> str | None:
     """The trial that an MLflow run belongs to; None if there is no such run."""
 
-    uri = tracking_uri or default_uri(output)
+    uri = default_uri(output) if tracking_uri is None else resolved_uri(tracking_uri)
     if tracking_uri is None and not (output / "mlflow.db").exists():
         return None
     quiet_environment()

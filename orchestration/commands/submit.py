@@ -11,16 +11,18 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from envs.problem.errors import InputError
+from orchestration.specs.secrets import resolved_uri, secret
 
 UPLOAD_LIMIT = 100 << 20
 """Bytes of a packed working directory that the job server takes; larger ones are refused with HTTP 413."""
 NEVER = (".git", ".venv", "venv", "__pycache__", ".placewright")
 """Folders that are not sent, wherever they lie."""
+URI_VARIABLE = "PLACEWRIGHT_TRACKING_URI"
 JOB_CHECK_SECONDS = 2.0
 START_SECONDS = 60.0
 """How long a cluster that has just started may take to have an agent that takes jobs."""
@@ -83,7 +85,23 @@ def entrypoint(sweep: Path, root: Path, output: str, options: Sequence[str] = ()
     return shlex.join(["python", "-m", "orchestration.cli.main", "run", str(inside), "--address", "auto", "--output", output, *options])
 
 
-def submit(command: str, root: Path, address: str, excludes: Sequence[str] = (), *, wait: bool = True) -> tuple[str, str]:
+def hidden_uri(given: str | None) -> tuple[str | None, dict[str, str]]:
+    """A tracking URI for the job's command, and variables of its environment: a password goes there, since commands are shown."""
+    if given is None or given.startswith("env:"):
+        return given, {}
+    uri = resolved_uri(given)
+    return (f"env:{URI_VARIABLE}", {URI_VARIABLE: uri}) if secret(uri) else (uri, {})
+
+
+def submit(
+    command: str,
+    root: Path,
+    address: str,
+    excludes: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    *,
+    wait: bool = True,
+) -> tuple[str, str]:
     """Pack ``root``, check its size, send it, run ``command`` in it on the cluster; returns the job's id and its last status.
 
     With ``wait`` the job's output is printed as it comes until the job ends; Ctrl-C leaves the job running.
@@ -102,7 +120,7 @@ def submit(command: str, root: Path, address: str, excludes: Sequence[str] = (),
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:
             client = JobSubmissionClient(address)
-            job = _submit(client, command, str(target))
+            job = _submit(client, command, {"working_dir": str(target), "env_vars": dict(variables or {})})
         except (OSError, RuntimeError, AuthenticationError) as error:  # OSError: all that the requests library raises
             reason = str(error).strip().splitlines()[0]
             raise InputError(
@@ -112,12 +130,12 @@ def submit(command: str, root: Path, address: str, excludes: Sequence[str] = (),
     return job, _follow(client, job) if wait else str(client.get_job_status(job))
 
 
-def _submit(client: Any, command: str, package: str) -> str:
+def _submit(client: Any, command: str, environment: Mapping[str, Any]) -> str:
     """Send it, again and again while the cluster says that it is not ready for jobs."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            return client.submit_job(entrypoint=command, runtime_env={"working_dir": package})
+            return client.submit_job(entrypoint=command, runtime_env=dict(environment))
         except RuntimeError as error:
             if "try again later" not in str(error) or time.monotonic() > deadline:
                 raise

@@ -225,8 +225,8 @@ def _complete(view: View, settings: SearchSettings, configurations: int | None) 
 
 def _storage(view: View) -> str | None:
     url = view.string()
-    if url is not None and "://" not in url:
-        view.error(f"storage {url!r} is no URL of a database; write postgresql://user@host/database, or leave it out")
+    if url is not None and "://" not in url and not url.startswith(("env:", "file:")):
+        view.error(f"storage {url!r} is no URL of a database; write postgresql://user@host/database, env:NAME, file:PATH or nothing")
     return url
 
 

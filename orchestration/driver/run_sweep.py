@@ -26,6 +26,7 @@ from orchestration.rewards.evaluators import in_worker
 from orchestration.specs.canonical import canonical
 from orchestration.specs.files import safe_name, write_atomic
 from orchestration.specs.layout import HOME, LEDGER
+from orchestration.specs.secrets import masked, resolved_uri, secret
 from orchestration.tracking.provenance import source_tags
 from orchestration.tracking.store_checks import check_uri, default_uri
 from orchestration.tracking.tracker import TrackingSpec
@@ -74,7 +75,7 @@ def run_sweep(
 
     Args:
         address: a Ray cluster; None starts a Ray here.
-        tracking_uri: MLflow store; None is SQLite in ``output``.
+        tracking_uri: MLflow store, or where its URI stands (`resolved_uri`); None is SQLite in ``output``.
         local: run without Ray.
         fresh: run everything again; the ledger, studies and measurements so far are set aside.
         retry_failed: also run the trials again that failed for reasons of their own.
@@ -88,10 +89,10 @@ def run_sweep(
     """
     output = HOME if output is None else output
     folder = output / safe_name(sweep.name)
-    uri = tracking_uri or default_uri(output)
+    uri = default_uri(output) if tracking_uri is None else resolved_uri(tracking_uri)
     check_uri(uri)
     with Ledger(folder, fresh=fresh) as ledger:
-        definition = save_definition(folder, sweep)
+        definition = [path for path in save_definition(folder, sweep) if not secret(path.read_text(encoding="utf-8"))]
         studies = _Studies(folder, sweep.name)
         studies.reach(sweep)
         agenda = Agenda(sweep, ledger, studies.open, retry_failed=retry_failed)
@@ -100,7 +101,8 @@ def run_sweep(
         display = Display(agenda.total, agenda.skipped, agenda.open_trials, console)
         if ledger.unchecked:
             display.say(f"{ledger.unchecked} lines of {folder / LEDGER} are from before there were checksums, so they are not checked")
-        ui = f"mlflow ui --backend-store-uri {uri}" if "://" in uri and not uri.startswith("http") else f"open {uri}"
+        shown = masked(uri)
+        ui = f"mlflow ui --backend-store-uri {shown}" if not uri.startswith("http") else f"open {shown}"
         if agenda.complete and (folder / "leaderboard.json").exists():
             failed = f" ({agenda.failed} failed; retry --failed runs those again)" if agenda.failed else ""
             display.say(f"all {agenda.total} trials ran before{failed}; --fresh runs them again")

@@ -12,6 +12,7 @@ from envs.problem.errors import InputError
 from orchestration.definition.issues import Issues
 from orchestration.definition.source import read_source
 from orchestration.specs.files import write_atomic
+from orchestration.specs.secrets import secret
 
 if TYPE_CHECKING:
     from orchestration.definition.sweep import Sweep
@@ -33,7 +34,7 @@ def save_definition(folder: Path, sweep: Sweep) -> list[Path]:
         contents |= {folder / FRAGMENTS / path.relative_to(above): text for path, text in resolved.items()}
     for path, text in contents.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text.encode())
+        write_atomic(path, text.encode(), private=secret(text))
     return list(contents)
 
 

@@ -20,6 +20,7 @@ from orchestration.definition.searches import Component, Parameter, SearchSpec
 from orchestration.specs.canonical import canonical, content_hash
 from orchestration.specs.files import write_atomic
 from orchestration.specs.layout import JOURNAL, STUDIES_ID
+from orchestration.specs.secrets import masked, resolved_uri
 
 
 class Studies:
@@ -83,9 +84,9 @@ class Studies:
             ) from None
         except (optuna.exceptions.OptunaError, ImportError, OSError, ValueError) as error:
             reason, url = (str(error).strip() or type(error).__name__).splitlines()[0], spec.settings.storage
-            where = f"storage {_shown(url)!r}" if url else f"journal {self._folder / JOURNAL}"
+            where = f"storage {masked(url)!r}" if url else f"journal {self._folder / JOURNAL}"
             raise InputError(
-                f"{where} of the search in stage {spec.stage!r} cannot be used ({reason}); repair it or choose another"
+                f"{where} of the search in stage {spec.stage!r} cannot be used ({masked(reason)}); repair it or choose another"
             ) from None
 
     def _storage(self, url: str | None) -> Any:
@@ -101,20 +102,10 @@ class Studies:
                 import sqlalchemy
 
                 try:
-                    self._storages[url] = optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+                    self._storages[url] = optuna.storages.RDBStorage(resolved_uri(url), engine_kwargs={"pool_pre_ping": True})
                 except sqlalchemy.exc.SQLAlchemyError as error:
                     raise OSError(str(error)) from None
         return self._storages[url]
-
-
-def _shown(url: str | None) -> str:
-    """A URL without its password."""
-    import sqlalchemy
-
-    try:
-        return sqlalchemy.engine.make_url(str(url)).render_as_string(hide_password=True)
-    except sqlalchemy.exc.ArgumentError:
-        return str(url)
 
 
 class DamagedJournal(OSError):

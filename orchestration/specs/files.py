@@ -18,14 +18,19 @@ def safe_name(name: str) -> str:
     return name
 
 
-def write_atomic(path: Path, data: bytes, keep: Path | None = None) -> None:
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def write_atomic(path: Path, data: bytes, keep: Path | None = None, *, private: bool = False) -> None:
     """Write ``data`` so that ``path`` always holds either the old or the new content, also after a power cut.
 
-    With ``keep``, a path in the same folder, the old content moves there; a power cut may then leave it there alone.
+    With ``keep``, a path in the same folder, the old content moves there; a power cut may then leave it there alone. A ``private``
+    file can be read by its owner alone.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with part.open("wb") as file:
+    with open(part, "wb", opener=_private if private else None) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

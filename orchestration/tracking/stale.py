@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from orchestration.folder.lock import is_active
 from orchestration.specs.layout import STATE
+from orchestration.specs.secrets import masked
 from orchestration.tracking.provenance import quiet_environment
 
 
@@ -33,7 +35,8 @@ def _close(state: dict[str, Any]) -> int:
     quiet_environment()
     import mlflow
 
-    client = mlflow.MlflowClient(state["uri"])
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    client = mlflow.MlflowClient(uri if masked(uri) == state["uri"] else state["uri"])  # the note of a URI has no password
     parent = client.get_run(state["parent"])
     closed, token = 0, None
     where = f"tags.`mlflow.parentRunId` = '{state['parent']}' and attributes.status = 'RUNNING'"

@@ -12,6 +12,7 @@ from typing import Any
 from filelock import FileLock
 
 from envs.problem.errors import InputError, nearest
+from orchestration.specs.secrets import masked
 
 SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
 
@@ -25,8 +26,15 @@ def check_uri(uri: str) -> None:
     """Look at a tracking URI before anything starts.
 
     Raises:
-        InputError: if it is malformed, its folder cannot be written, or its server does not answer.
+        InputError: if it is malformed, its folder cannot be written, or its server does not answer; passwords are masked.
     """
+    try:
+        _check(uri)
+    except InputError as error:
+        raise InputError(masked(str(error))) from None
+
+
+def _check(uri: str) -> None:
     parts = urllib.parse.urlsplit(uri)
     scheme = parts.scheme.split("+")[0]
     if scheme not in SCHEMES:

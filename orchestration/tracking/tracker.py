@@ -24,6 +24,7 @@ from envs.problem.errors import InputError
 from orchestration.folder.ledger import parse
 from orchestration.specs.layout import LEDGER, STATE
 from orchestration.specs.results import TrialResult
+from orchestration.specs.secrets import masked
 from orchestration.specs.trial import Trial
 from orchestration.tracking.provenance import package_versions, quiet_environment
 from orchestration.tracking.run_contents import result_metrics, trial_params, trial_tags
@@ -107,10 +108,10 @@ class Tracker:
             self._parent = self._open_parent()
             self._close_orphans()
         except (mlflow.MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-            reason = str(error).strip().splitlines()[0]
             raise InputError(
-                f"tracking store {self.spec.uri!r} cannot be opened ({reason}); repair it or choose another --tracking-uri"
-            ) from error
+                f"tracking store {masked(self.spec.uri)!r} cannot be opened ({_first_line(error)}); repair it or choose another "
+                "--tracking-uri"
+            ) from None
         self._thread = threading.Thread(target=self._follow, name="tracker", daemon=True)
         self._thread.start()
         return self._parent
@@ -126,7 +127,7 @@ class Tracker:
     def _open_parent(self) -> str:
         """The parent run of an earlier run in this directory, or a new one."""
         state = self._read_state()
-        run = self._find_run(state["parent"]) if state and state["uri"] == self.spec.uri else None
+        run = self._find_run(state["parent"]) if state and state["uri"] == masked(self.spec.uri) else None
         if state and run and run.info.lifecycle_stage == "active":
             self._parent, self._last = state["parent"], state.get("last", "")
             self._client.update_run(self._parent, status="RUNNING")
@@ -188,7 +189,7 @@ class Tracker:
             return None
 
     def _save_state(self) -> None:
-        state = {"uri": self.spec.uri, "parent": self._parent, "offset": self._offset, "last": self._last, "open": self._is_open}
+        state = {"uri": masked(self.spec.uri), "parent": self._parent, "offset": self._offset, "last": self._last, "open": self._is_open}
         path = self._folder / STATE
         part = path.with_suffix(".part")
         part.write_text(json.dumps(state))
@@ -199,7 +200,7 @@ class Tracker:
         for path in self._folder.glob(f"{Path(STATE).stem}.*{Path(STATE).suffix}"):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 state = json.loads(path.read_text())
-                if state["uri"] == self.spec.uri and self._find_run(state["parent"]) is not None:
+                if state["uri"] == masked(self.spec.uri) and self._find_run(state["parent"]) is not None:
                     self._close_children(state["parent"])
                     if self._client.get_run(state["parent"]).info.status == "RUNNING":
                         self._client.set_terminated(state["parent"], "KILLED")
@@ -267,7 +268,7 @@ class Tracker:
         self._thread.join(timeout=30)
         notes = self._close_runs(status, artifacts if complete else ())
         if not complete:
-            reason = (self.error or "it is slow").strip().splitlines()[-1]
+            reason = masked((self.error or "it is slow").strip().splitlines()[-1])
             notes.insert(0, f"tracking is behind ({reason}); the ledger keeps what is missing and running the sweep again sends it")
         return "; ".join(notes) or None
 
@@ -427,7 +428,7 @@ def _line_before(path: Path, offset: int) -> str | None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return masked((str(error).strip() or type(error).__name__).splitlines()[0])
 
 
 def _under(parent: str) -> str:
