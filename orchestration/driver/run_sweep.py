@@ -110,31 +110,39 @@ def run_sweep(
         if not local and not agenda.complete:
             needs_service = any(not in_worker(t.evaluator) for t in agenda.open_trials)
             backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service)
-        try:
-            with _stoppable():
-                for note in backend.check(agenda.open_trials):
-                    display.say(note)
-                notes = backend.begin_tracking(_tracking(sweep, folder, output, uri, tracking_uri is None, agenda))
-                for note in notes:
-                    display.say(note)
-                _run_all(agenda, backend, display, sweep.name)
-                notes, files, origin = _finish(folder, agenda, display, sweep.whole)
-                notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS)
-        except KeyboardInterrupt:
-            backend.stop()
-            display.say("stopping; run the same command again to go on")
-            _end_tracking(backend, "KILLED", definition, 10.0)
-            raise
-        except BaseException:
-            with contextlib.suppress(Exception):  # what went wrong first is what counts
-                _end_tracking(backend, "FAILED", definition, 10.0)
-            raise
-        finally:
-            backend.close()
+        spec = _tracking(sweep, folder, output, uri, tracking_uri is None, agenda)
+        notes, files, origin = _run_tracked(sweep, folder, agenda, backend, display, spec, definition)
         for note in notes:
             display.say(note)
         display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: placewright ui {output} (or: {ui})")
         return SweepRun(folder, uri, display.done, agenda.skipped, agenda.failed, tuple(files), tuple(notes))
+
+
+def _run_tracked(
+    sweep: Sweep, folder: Path, agenda: Agenda, backend: Backend, display: Display, spec: TrackingSpec, definition: Sequence[Path]
+) -> tuple[list[str], list[Path], str]:
+    """Run, report (what `_finish` gives) and track. However it ends, nothing is left running, in MLflow neither."""
+    try:
+        with _stoppable():
+            for note in backend.check(agenda.open_trials):
+                display.say(note)
+            for note in backend.begin_tracking(spec):
+                display.say(note)
+            _run_all(agenda, backend, display, sweep.name)
+            notes, files, origin = _finish(folder, agenda, display, sweep.whole)
+            notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS)
+            return notes, files, origin
+    except KeyboardInterrupt:
+        backend.stop()
+        display.say("stopping; run the same command again to go on")
+        _end_tracking(backend, "KILLED", definition, 10.0)
+        raise
+    except BaseException:
+        with contextlib.suppress(Exception):  # what went wrong first is what counts
+            _end_tracking(backend, "FAILED", definition, 10.0)
+        raise
+    finally:
+        backend.close()
 
 
 class _Studies:

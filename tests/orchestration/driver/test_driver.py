@@ -64,6 +64,19 @@ def test_on_ray_the_results_are_the_same(tmp_path, local, ray_session, no_plots)
         assert (done.folder / name).read_bytes() == (local.folder / name).read_bytes()
 
 
+@pytest.mark.parametrize(("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED")])
+def test_whatever_ends_the_driver_no_run_stays_running(tmp_path, monkeypatch, error, status):
+    def breaks(*_):
+        raise error("odd")
+
+    monkeypatch.setattr("orchestration.driver.run_sweep._finish", breaks)
+    with pytest.raises(error):
+        run_sweep(small_sweep(tmp_path), local=True, output=tmp_path / "out", console=quiet())
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/out/mlflow.db")
+    found = client.search_runs([e.experiment_id for e in client.search_experiments()])
+    assert sorted(r.info.status for r in found) == sorted(["FINISHED"] * 12 + [status])
+
+
 def test_running_again_runs_nothing_and_fresh_runs_all(tmp_path, no_plots):
     sweep = small_sweep(tmp_path)
     run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
