@@ -5,7 +5,7 @@ The folder holds ``program.pt2`` and ``placed.json`` (devices, and a device for 
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +97,6 @@ class PlacedModule:
         self._executor.close()
 
 
-def load(folder: str | Path) -> PlacedModule:
-    """The callable of a folder that ``placewright export`` wrote for torch.
-
-    Raises:
-        InputError: if the folder is none, was written for another runtime, or names devices that this machine does not have.
-    """
-    folder = Path(folder)
-    try:
-        about = json.loads((folder / "placed.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{str(folder)!r} is no folder that placewright export wrote: {error}") from None
-    if about.get("format") != FORMAT or about.get("runtime") != "torch":
-        raise InputError(f"{str(folder)!r} was exported for {about.get('runtime')!r}; only placements for torch are loaded here")
+def load(folder: Path, about: Mapping[str, Any]) -> PlacedModule:
+    """The callable of a folder that ``placewright export`` wrote for torch, for what its ``placed.json`` says."""
     return PlacedModule(folder / "program.pt2", tuple(about["devices"]), about["placement"], about["name"], about["strategy"])

@@ -161,6 +161,13 @@ class Serial:
             else:
                 self.requests[k].set_input_tensor(port, self.requests[source[0]].get_output_tensor(source[1]))
         self.after, self.results = cut.after, cut.results
+        self.entries = [feed for feed in cut.feeds if isinstance(feed[2], int)]
+        """Piece, port and number of the model's input that goes there."""
+
+    def feed(self, inputs: Sequence[np.ndarray]) -> None:
+        """Other inputs of the model, in order, from the next run on."""
+        for k, port, number in self.entries:
+            self.requests[k].get_input_tensor(port).data[...] = inputs[number]
 
     def run(self) -> None:
         """One inference."""

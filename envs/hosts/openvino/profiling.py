@@ -33,13 +33,14 @@ def profile_model(
     device: str = "CPU",
     example_inputs: Any = None,
     input_shapes: openvino_capture.InputShapes | None = None,
+    fresh: bool = False,
     **options: Any,
 ) -> OperationTimes:
     """Measure every operation of a model (`capture.capture`'s sources) on this CPU: the median of ``repeats`` inferences.
 
     Another ``device`` of this machine goes by OpenVINO's name, such as ``GPU.1``; ``threads`` are the CPU's. The table is taken from the
-    disk cache if this model was measured with these settings on this kind of CPU before. Where OpenVINO fuses operations, their
-    common time is divided by an estimate of each one's work (see `_shares`).
+    disk cache if this model was measured with these settings on this kind of CPU before, unless it is to be ``fresh``. Where OpenVINO
+    fuses operations, their common time is divided by an estimate of each one's work (see `_shares`).
 
     Raises:
         InputError: for impossible settings and whatever ``capture`` refuses.
@@ -53,7 +54,7 @@ def profile_model(
     if model.key is not None:
         where = () if device == "CPU" else (device,)
         key = "profile-" + store.graph_key(*model.key, _cpu(), repeats, threads, precision, *where)
-        if (found := _load(key)) is not None:
+        if not fresh and (found := _load(key)) is not None:
             return found
     with capture.written_ir(model) as path:
         graph = openvino_capture.graph_of_ir(path, model.shapes, model.name)
@@ -72,6 +73,23 @@ def profile_model(
         written = {"names": table.names, "signature": table.signature, "about": table.about, "content_hash": table.content_hash}
         store.save(key, {"seconds": table.seconds}, written)
     return table
+
+
+def fused(
+    core: Any, path: Path, shapes: openvino_capture.InputShapes | None, graph: ComputationGraph, device: str = "CPU"
+) -> list[set[int]]:
+    """Sets of layers of an IR file that a device's plugin compiles into one operation, by the compiled model's own graph."""
+    model = openvino_capture.read_model(path)
+    openvino_capture.concrete(model, shapes, graph.name)
+    try:
+        operations = core.compile_model(model, device).get_runtime_model().get_ops()
+    except RuntimeError as error:
+        raise InputError(f"OpenVINO cannot compile {graph.name!r} on {device}: {openvino_capture.first_line(error)}") from None
+    layers, _, _ = openvino_capture.parse_ir(path)
+    position, idle = {layer.name: i for i, layer in enumerate(layers)}, free(graph)
+    found = {op.get_friendly_name(): [position[n] for n in _originals(op) if n in position] for op in operations}
+    sets = [{i for i in members if not idle[i]} for members in _members(graph, idle, found).values()]
+    return [s for s in sets if len(s) > 1]
 
 
 def _load(key: str) -> OperationTimes | None:

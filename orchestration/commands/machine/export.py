@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from envs.graphs import openvino_capture
 from envs.hosts.engine.placed import FORMAT
 from envs.problem.errors import InputError
 
@@ -21,6 +22,45 @@ placed = load(here)
 args, kwargs = torch.load(here / "inputs.pt", weights_only=True)
 outputs = placed(*args, **kwargs)
 torch.save(outputs, sys.argv[1]) if len(sys.argv) > 1 else print(torch.utils._pytree.tree_map(lambda x: getattr(x, "shape", x), outputs))
+'''
+
+
+_OPENVINO_SCRIPT = '''"""Runs the placed model once on random inputs (or those of an .npz file) and prints the shapes of its outputs."""
+import sys
+from pathlib import Path
+import numpy as np
+from placewright.runtime import load
+placed = load(Path(__file__).parent)
+given = dict(np.load(sys.argv[1])) if len(sys.argv) > 1 else {}
+inputs = [given.get(name, np.ones(shape, dtype=kind)) for name, shape, kind in placed.inputs]
+outputs = placed(*inputs)
+np.savez(sys.argv[2], *outputs) if len(sys.argv) > 2 else print([x.shape for x in outputs])
+'''
+_HETERO_SCRIPT = '''"""The same placement by OpenVINO's HETERO alone, which runs its pieces in turn and forgets limits of threads."""
+import json
+import sys
+from pathlib import Path
+import numpy as np
+import openvino as ov
+here = Path(__file__).parent
+about = json.loads((here / "placed.json").read_text())
+core, model = ov.Core(), ov.Core().read_model(here / "model.xml")
+if about["input_shapes"]:
+    model.reshape(about["input_shapes"])
+names = {}
+for name, given in about["devices"].items():  # several instances of the CPU plugin have names of their own
+    names[name] = f"CPU_{name}" if given["plugin"] == "CPU" else given["plugin"]
+    if given["plugin"] == "CPU":
+        core.register_plugin(str(Path(ov.__file__).parent / "libs" / "libopenvino_intel_cpu_plugin.so"), names[name])
+        core.set_property(names[name], {"INFERENCE_PRECISION_HINT": given["precision"]})
+for op in model.get_ordered_ops():
+    op.get_rt_info()["affinity"] = names[about["placement"].get(op.get_friendly_name(), next(iter(names)))]
+compiled = core.compile_model(model, "HETERO:" + ",".join(names.values()))
+given = dict(np.load(sys.argv[1])) if len(sys.argv) > 1 else {}
+made = [np.ones(tuple(p.shape), dtype=p.get_element_type().to_dtype()) for p in compiled.inputs]
+found = compiled([given.get(p.get_friendly_name(), x) for p, x in zip(model.get_parameters(), made, strict=True)])
+outputs = [found[p] for p in compiled.outputs]
+np.savez(sys.argv[2], *outputs) if len(sys.argv) > 2 else print([x.shape for x in outputs])
 '''
 
 
@@ -59,7 +99,7 @@ def export(path: Path, to: Path, runtime: str | None = None) -> list[tuple[Path,
     if to.exists() and any(to.iterdir()) and not (to / "placed.json").is_file():
         raise InputError(f"--to {str(to)!r} holds other files; name a new folder")
     to.mkdir(parents=True, exist_ok=True)
-    return _torch(about, to)
+    return _torch(about, to) if own == "torch" else _openvino(about, to)
 
 
 def _torch(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
@@ -84,4 +124,26 @@ def _torch(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
     return [
         (to, f"placewright.runtime.load({str(to)!r}) gives a callable"),
         (to / "run.py", "runs it once: python run.py [outputs.pt]"),
+    ]
+
+
+def _openvino(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
+    from envs.graphs import capture
+
+    source = capture.resolve(about["source"], None, about["input_shapes"], about["options"])
+    with capture.written_ir(source) as written:
+        graph = openvino_capture.graph_of_ir(written, source.shapes, about["name"])
+        if set(graph.names) != set(about["placement"]):
+            raise InputError(f"{about['source']!r} is not the model any more that was placed; place it again")
+        for suffix in (".xml", ".bin"):
+            shutil.copyfile(written.with_suffix(suffix), to / f"model{suffix}")
+    kept = {key: about[key] for key in ("format", "runtime", "name", "devices", "placement", "chosen", "reason", "machine")}
+    shapes = source.shapes if not isinstance(source.shapes, list) else [list(s) for s in source.shapes]
+    (to / "placed.json").write_text(json.dumps({**kept, "input_shapes": shapes}, indent=1) + "\n", encoding="utf-8")
+    (to / "run.py").write_text(_OPENVINO_SCRIPT, encoding="utf-8")
+    (to / "hetero.py").write_text(_HETERO_SCRIPT, encoding="utf-8")
+    return [
+        (to, f"placewright.runtime.load({str(to)!r}) gives a callable"),
+        (to / "run.py", "runs it once: python run.py [inputs.npz outputs.npz]"),
+        (to / "hetero.py", "runs the same affinities by OpenVINO's HETERO alone"),
     ]

@@ -1,0 +1,165 @@
+"""OpenVINO models on the devices that OpenVINO finds here, or on several instances of its CPU plugin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from envs.costs.table import TableCosts
+from envs.graphs import capture, openvino_capture
+from envs.graphs.grouping import joined
+from envs.hosts.measuring import Measuring
+from envs.hosts.openvino.host import OpenVinoHost
+from envs.hosts.openvino.profiling import fused, profile_model
+from envs.problem.errors import InputError
+from envs.problem.measurement import Outcome
+from envs.problem.network import DeviceNetwork
+from envs.problem.problem import Problem
+from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
+from orchestration.commands.machine.target import Tell
+from orchestration.specs.trial import EvaluatorSpec
+
+_MIXED = 8
+"""Placements by which the cost of cuts is found."""
+
+
+class OpenVinoTarget:
+    """See `orchestration.commands.machine.target.Target`.
+
+    Raises:
+        InputError: before anything is measured: a model that cannot be read, dynamic shapes, operations that no device runs.
+    """
+
+    runtime = "openvino"
+
+    def __init__(self, source: str, shapes: Mapping[str, Sequence[int]] | None, options: Mapping[str, Any], instances: int) -> None:
+        core = openvino_capture.import_openvino().Core()
+        plugins = [d for d in core.available_devices if d != "CPU"]
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if not 1 <= instances <= cores:
+            raise InputError(f"--instances is {instances}; this machine has {cores} cores, so it must be between 1 and {cores}")
+        threads = cores // instances
+        # Float32 everywhere, so that what is placed computes what the model does. A single instance is the CPU as it is.
+        cpu = {"plugin": "CPU", "precision": "f32", **({"threads": threads, "pin": False} if instances > 1 else {})}
+        names = ["cpu"] if instances == 1 else [f"cpu{i}" for i in range(instances)]
+        self.given = {**{name: cpu for name in names}, **{p.lower(): {"plugin": p} for p in plugins}}
+        self.devices = tuple(self.given)
+        self.threads = {name: threads if name in names else 1 for name in self.devices}
+        self.source: dict[str, Any] = {"source": source, "input_shapes": shapes, "options": dict(options)}
+        self.arguments: dict[str, Any] = {"input_shapes": shapes, **options}
+        try:
+            self.plain = capture.capture(source, **self.arguments)
+        except InputError as error:
+            if "dynamic shape" not in str(error):
+                raise
+            raise InputError(f"{error}; on the command line, --input-shape NAME=1,3,224,224") from None
+        self.graph = self._without_cuts_in_fusions(core)
+        self.network = DeviceNetwork(self.devices, np.array(1e9), np.array(np.inf), np.array(0.0), name="+".join(self.devices))
+        named = source in capture.model_names()
+        spec = {"model" if named else "file": source, **options, **({"input_shapes": shapes} if shapes else {})}
+        common: dict[str, Any] = {"models": {self.graph.name: spec}, "measuring": Measuring(1, 1), "tolerance": 0.01}
+        self.host = OpenVinoHost(self.given, mode="overlapped", keep_compiled=12, **common)
+        self.all = OpenVinoHost({"CPU": {"plugin": "CPU", "precision": "f32"}}, keep_compiled=1, **common)
+        self.own: Sequence[str] = ("OpenVINO on CPU", *(("HETERO", "AUTO") if plugins else ()))
+
+    def _without_cuts_in_fusions(self, core: Any) -> Any:
+        """The graph whose layers that are compiled into one stay together: a cut through them loses what the fusion saves."""
+        model = capture.resolve(self.source["source"], None, self.arguments["input_shapes"], self.source["options"])
+        with capture.written_ir(model) as path:
+            sets = fused(core, path, model.shapes, self.plain)
+        old = self.plain.colocation
+        sets += [set(np.flatnonzero(old == group).tolist()) for group in np.unique(old[old >= 0])]
+        return replace(self.plain, colocation=joined(sets, self.plain.n_nodes))
+
+    def identity(self) -> tuple[object, ...]:
+        """See `Target`."""
+        from importlib.metadata import version
+
+        return (self.runtime, version("openvino"), self.graph.content_hash, repr(sorted(self.given.items())))
+
+    def calibrate(self, rounds: int, tell: Tell | None) -> tuple[Problem, dict[str, Any]]:
+        """See `Target`."""
+        seconds = np.zeros((self.graph.n_nodes, len(self.devices)))
+        total = len(self.devices) + _MIXED * rounds
+        tables: dict[str, np.ndarray] = {}
+        for d, (name, given) in enumerate(self.given.items()):
+            if repr(given) not in tables:
+                table = profile_model(
+                    self.source["source"], threads=self.threads[name], precision=given.get("precision", "f32"), device=given["plugin"],
+                    repeats=4 * rounds, fresh=True, **self.arguments,
+                )  # fmt: skip
+                tables[repr(given)] = table.seconds
+            seconds[:, d] = tables[repr(given)]
+            if tell:
+                tell("calibrating", d + 1, total)
+        costs = TableCosts(self.graph.names, self.devices, seconds)
+        problem = Problem(self.graph, self.network, costs)
+        if len(self.devices) == 1:
+            return problem, {"cut_seconds": 0.0}
+        delay, rate = self._cuts(problem, rounds, tell, total)
+        network = replace(self.network, delay=np.full((len(self.devices),) * 2, delay), bandwidth=np.full((len(self.devices),) * 2, rate))
+        return Problem(self.graph, network, costs), {"cut_seconds": delay, "cut_bytes_per_second": rate if np.isfinite(rate) else None}
+
+    def _cuts(self, problem: Problem, rounds: int, tell: Tell | None, total: int) -> tuple[float, float]:
+        """Seconds a result that goes from device to device, and bytes a second: what placements take beyond their simulated time."""
+        rng, v, d = np.random.default_rng(0), problem.n_nodes, problem.n_devices
+        rows, excess = [], []
+        simulator, edges = WorkConservingSimulator(), problem.graph.edges
+        for k in range(_MIXED):
+            ends = np.sort(rng.choice(v, int(rng.integers(1, 6)), replace=False))
+            where = np.empty(v, dtype=np.int16)
+            where[problem.graph.topological_order] = (np.searchsorted(ends, np.arange(v)) + k) % d
+            where = problem.colocate(where[None, :])
+            found = [self.host.evaluate(problem, where) for _ in range(rounds)]
+            if tell:
+                tell("calibrating", total - (_MIXED - k - 1) * rounds, total)
+            ok = [float(f.seconds[0]) for f in found if f.ok[0]]
+            if ok:
+                cut = (where[0][edges[:, 0]] != where[0][edges[:, 1]]) & (problem.compute_seconds.max(axis=1)[edges[:, 0]] > 0)
+                rows.append((cut.sum(), problem.graph.edge_bytes[cut].sum()))
+                excess.append(float(np.median(ok)) - float(simulator.evaluate(problem, where).seconds[0]))
+        if not rows:
+            raise InputError(
+                f"no placement of {problem.graph.name!r} on {', '.join(self.devices)} runs, so there is nothing to choose from"
+            )
+        (delay, slope), _ = nnls(np.array(rows, dtype=np.float64), np.maximum(excess, 0.0))
+        return float(delay), float(1 / slope) if slope > 0 else float("inf")
+
+    def simulator(self) -> EvaluatorSpec:
+        """See `Target`."""
+        return EvaluatorSpec("work-conserving", {"strategy": "longest-path"})  # type: ignore[arg-type]
+
+    def sample(self, problem: Problem, placement: Any) -> float:
+        """See `Target`."""
+        return _seconds(self.host, Problem(self.graph, self.network), np.asarray(placement)[None, :])
+
+    def sample_own(self, problem: Problem, name: str) -> float:
+        """See `Target`."""
+        if name.startswith("OpenVINO on "):
+            alone = Problem(self.plain, DeviceNetwork(("CPU",), np.array(1e9), np.array(np.inf), np.array(0.0)))
+            return _seconds(self.all, alone, np.zeros((1, self.plain.n_nodes), dtype=np.int16))
+        found = self.host.choice(Problem(self.graph, self.network), self.devices[::-1], name)
+        if found.outcome != Outcome.OK:
+            raise InputError(found.note)
+        return found.seconds
+
+    def describe(self) -> dict[str, Any]:
+        """See `Target`."""
+        return {"runtime": self.runtime, "name": self.graph.name, **self.source, "devices": self.given}
+
+    def close(self) -> None:
+        """See `Target`."""
+        self.host.close()
+        self.all.close()
+
+
+def _seconds(host: OpenVinoHost, problem: Problem, placement: np.ndarray) -> float:
+    found = host.evaluate(problem, placement)
+    if found.outcome[0] != Outcome.OK:
+        raise InputError((found.notes or ("it does not run",))[0])
+    return float(found.seconds[0])
