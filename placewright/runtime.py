@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def load(folder: str | Path) -> PlacedModule | PlacedModel:
     """The callable of a folder that ``placewright export`` wrote.
 
-    For torch it takes the module's arguments and returns what the module does; for OpenVINO it takes the model's inputs in order, as arrays,
-    and returns a list of its outputs.
+    For torch it takes the module's arguments and returns what the module does; for OpenVINO it takes the model's inputs in order, as
+    arrays, and returns a list of its outputs.
 
     Raises:
         InputError: if the folder is none, or names devices that this machine does not have.
