@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from envs.costs.operation_times import graph_signature
 from envs.costs.roofline import RooflineCosts
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph, digest
@@ -66,7 +67,6 @@ class ProfiledCosts:
         )
 
     def compute_seconds(self, graph: ComputationGraph, network: DeviceNetwork) -> np.ndarray:
-        from envs.costs.operation_times import graph_signature
 
         if graph_signature(graph) != self.times.signature:
             measured = dict(self.times.about).get("model", "another model")

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from envs.costs.device_profiles import DeviceProfiles
+from envs.costs.operation_times import OperationTimes
 from envs.costs.profiled import ProfiledCosts
 from envs.costs.roofline import RooflineCosts, merged_efficiency
+from envs.hosts.openvino.profiling import profile_model
 from envs.problem.cost_model import CostModel, LinearCosts
 from envs.problem.errors import InputError, nearest
 
@@ -62,8 +65,6 @@ def make_costs(spec: str | Mapping[str, Any], model: str | None = None) -> CostM
 
 
 def _profiled(settings: dict[str, Any], model: str | None, roofline: RooflineCosts) -> CostModel:
-    from envs.costs.operation_times import OperationTimes
-    from envs.hosts.openvino.profiling import profile_model
 
     if "devices" in settings:
         return _device_profiles(settings, model)
@@ -91,9 +92,6 @@ def _profiled(settings: dict[str, Any], model: str | None, roofline: RooflineCos
 
 def _device_profiles(settings: dict[str, Any], model: str | None) -> CostModel:
     """Every device of a network profiled by itself, here."""
-    from envs.costs.device_profiles import DeviceProfiles
-    from envs.hosts.openvino.profiling import profile_model
-
     devices, source, options = settings.pop("devices"), settings.pop("model", model), settings.pop("options", {})
     if not isinstance(devices, Mapping) or not all(isinstance(row, Mapping) for row in devices.values()):
         raise InputError(f"devices of profiled costs are {devices!r}; they must map the network's devices to how each is profiled")

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import SAGEConv
 
 from methods.nets.gpnet import EDGE_FEATURES, GpNets
 from methods.nets.gpnet_features import out_edge_means
@@ -45,7 +46,6 @@ class Sage(nn.Module):
 
     def __init__(self, features: int, output: int) -> None:
         super().__init__()
-        from torch_geometric.nn import SAGEConv  # slow to import, and only this variant needs it
 
         sizes = [features, *[SAGE_HIDDEN] * (SAGE_LAYERS - 1), output]
         self.layers = nn.ModuleList(SAGEConv(a, b) for a, b in itertools.pairwise(sizes))

@@ -8,7 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import yaml
+
 from envs.problem.errors import InputError, nearest
+from envs.simulators.bounds import lower_bound
+from envs.simulators.work_conserving.discipline import with_free_inputs
 from orchestration.analysis.notes import reason
 from orchestration.analysis.runs import Collection, collect
 from orchestration.analysis.source import Source, source_of
@@ -68,8 +72,6 @@ def sweep_folder(sweep: str, home: Path = HOME) -> Path:
 
 def _yaml_name(path: Path) -> str:
     """The ``sweep`` key of a definition; the rest of it is not checked, since it has run already."""
-    import yaml
-
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -143,9 +145,6 @@ def _bounds(
 ) -> tuple[dict[tuple[str, bool], float], tuple[str, ...]]:
     """Lower bounds by problem hash and whether inputs are free, kept beside the ledger because they can take longer than the
     report itself; and why one is missing."""
-    from envs.simulators.bounds import lower_bound
-    from envs.simulators.work_conserving.discipline import with_free_inputs
-
     exact = [(p.problem_hash, sources[r.trial].free_inputs) for r in results if sources[r.trial].exact for p in r.problems if p.evaluations]
     needed = sorted(set(exact))
     path = folder / BOUNDS

@@ -10,6 +10,7 @@ import numpy as np
 from envs.problem.errors import InputError
 from envs.problem.measurement import Evaluator, Outcome
 from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import Simulator
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +147,6 @@ class Schedule:
 def simulate(problem: Problem, placement: np.ndarray, evaluator: Evaluator | None = None, seed: int = 0, first: int = 0) -> Schedule:
     """The schedule of ``placement`` int16[V] by a simulator, by default the plain one without noise; InputError saying why if it
     cannot run."""
-    from envs.simulators.fifo.evaluator import Simulator
-
     placement = np.asarray(placement, dtype=np.int16)
     result = (evaluator or Simulator()).evaluate(problem, placement[None, :], seed, first=first, trace=True)
     if not result.ok[0]:

@@ -8,6 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
 from orchestration.analysis import escape
 from orchestration.analysis.quantity import Entry, Quantity, finite
 
@@ -49,9 +56,6 @@ class Table:
 
 def terminal(tables: Sequence[Table], width: int | None = None, colour: bool = False) -> str:
     """Tables for a terminal of ``width`` columns (None: as wide as they are), drawn by rich; tables too wide are cut by columns."""
-    from rich.console import Console
-    from rich.text import Text
-
     # A table is drawn as wide as it needs: wrapped numbers cannot be compared, and a pager or a wider window can show the rest.
     buffer = io.StringIO()
     console = Console(file=buffer, width=10_000, force_terminal=colour, color_system="standard" if colour else None, highlight=False)
@@ -72,9 +76,6 @@ def _plain(table: Table) -> Table:
 
 
 def _rich(table: Table) -> object:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
 
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     for i, name in enumerate(table.columns):
@@ -87,8 +88,6 @@ def _rich(table: Table) -> object:
 
 def _fitting(table: Table, width: int | None) -> list[Table]:
     """The table, or several that repeat its first columns where it is wider than ``width``."""
-    from rich.cells import cell_len
-
     sizes = [max(cell_len(x) for x in column) + 3 for column in zip(table.columns, *table.texts, strict=True)]
     head = sum(sizes[: table.left])
     if width is None or sum(sizes) - 2 <= width:
@@ -155,8 +154,6 @@ def as_json(tables: Sequence[Table]) -> list[dict[str, Any]]:
 def long_table(tables: Sequence[Table]) -> pd.DataFrame:
     """All tables as one, a line a cell: table, number of the row from 1, the row's words, column, the numbers, their unit, and the
     words of a cell without number."""
-    import pandas as pd
-
     lines: list[dict[str, Any]] = []
     for table in tables:
         for number, row in enumerate(table.rows, 1):

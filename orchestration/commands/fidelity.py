@@ -19,6 +19,7 @@ from envs.problem.problem import Problem
 from methods.placing.constraints import make_feasible
 from orchestration.analysis.table import Table, terminal
 from orchestration.definition.sweep import load_sweep
+from orchestration.plots import style
 from orchestration.rewards.evaluators import build_evaluator, close_evaluators, simulates
 from orchestration.rewards.kinds import EVALUATORS
 from orchestration.specs.sources import build_problem, costs_source
@@ -204,8 +205,6 @@ def compare(
 
 def draw(found: Fidelity, stem: Path) -> list[Path]:
     """A scatter plot of both times as ``stem.png`` and ``stem.svg``; the line is where they would be equal."""
-    from orchestration.plots import style
-
     figure = style.new_figure(4.6, 4.2)
     axes = figure.add_subplot()
     kinds = list(dict.fromkeys(found.kinds))

@@ -21,6 +21,7 @@ from orchestration.analysis import schedule
 from orchestration.analysis.quantity import percent, significant
 from orchestration.analysis.schedule import why_not
 from orchestration.analysis.table import Table, terminal
+from orchestration.plots import placed_graph, timeline
 from orchestration.rewards.evaluators import build_evaluator
 from orchestration.specs.results import placement_array
 from orchestration.specs.sources import DOCUMENTS, build_problem, costs_source, graph_source, network_source, own_network_name
@@ -153,8 +154,6 @@ def _single_devices(problem: Problem) -> tuple[tuple[str, float | None, str], ..
 
 def write(placed: Placed, folder: Path) -> Placed:
     """Write the placement (with its problem, so that ``placewright simulate`` can repeat it), timeline, trace and picture."""
-    from orchestration.plots import placed_graph, timeline
-
     problem = placed.problem
     folder.mkdir(parents=True, exist_ok=True)
     stem = re.sub(r"[^\w.-]+", "-", problem.graph.name)

@@ -20,6 +20,7 @@ from envs.problem.problem import shown_in
 from orchestration.analysis.contest import Candidate, Contest
 from orchestration.analysis.quantity import significant
 from orchestration.analysis.table import Table, plural
+from orchestration.plots import remeasured
 from orchestration.rewards.evaluators import build_evaluator, close_evaluators, measures_for_real
 from orchestration.rewards.machine_lock import MachineLock
 from orchestration.specs.sources import recorded_problem
@@ -171,8 +172,6 @@ def _versus(contest: Contest, candidate: Candidate, baseline: Candidate) -> str:
 
 def write(found: Sequence[Contest], folder: Path) -> list[Path]:
     """``remeasured.json`` and ``remeasured.csv`` with every time, and a picture."""
-    from orchestration.plots import remeasured
-
     content = [
         {
             "problem": c.name, "problem_hash": c.problem.content_hash, "devices": c.devices,

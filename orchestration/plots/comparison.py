@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from orchestration.analysis import escape
 from orchestration.analysis.comparison import Comparison
@@ -75,8 +76,6 @@ def _note(comparison: Comparison) -> str:
 
 def score_axis(axes: Axes, worst: float, which: str, best: float = 1.0) -> None:
     """An axis of scores from 1 on, logarithmic with plain numbers where the scores differ much."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     axis, limits, scale = (axes.xaxis, axes.set_xlim, axes.set_xscale) if which == "x" else (axes.yaxis, axes.set_ylim, axes.set_yscale)
     if worst / best > LOG_BEYOND:
         scale("log")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from orchestration.analysis.comparison import Comparison, Row
 from orchestration.analysis.runs import ProblemInfo, Run
@@ -170,8 +171,6 @@ def _draw(
 
 def _plain(axes: Axes) -> None:
     """1, 10, 100, 1,000 rather than powers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     axes.xaxis.set_major_locator(LogLocator(base=10, numticks=8))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.collections import LineCollection
+from matplotlib.lines import Line2D
 
 from envs.problem.graph import ComputationGraph
 from envs.problem.problem import Problem
@@ -116,8 +118,6 @@ def draw(problem: Problem, placement: np.ndarray, stem: Path, title: str = "") -
 
 def _edges(axes: Axes, edges: np.ndarray, placement: np.ndarray, x: np.ndarray, y: np.ndarray, band: np.ndarray, radius: float) -> None:
     """Edges on one device faint, edges between devices dark, and those that go on in another line fainter still."""
-    from matplotlib.collections import LineCollection
-
     u, v = edges.T
     crosses, folds = placement[u] != placement[v], band[u] != band[v]
     # Edges over several layers bow, so that they do not run behind the nodes between.
@@ -166,7 +166,6 @@ def _labels(axes: Axes, graph: ComputationGraph, x: np.ndarray, y: np.ndarray, r
 
 
 def _legend(axes: Axes, names: Sequence[str], counts: np.ndarray) -> None:
-    from matplotlib.lines import Line2D
 
     colours = device_colours(len(names))
     shown = [i for i in range(len(names)) if counts[i] or len(names) <= 12][:24]

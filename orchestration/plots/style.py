@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import matplotlib
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from orchestration.analysis import escape
 
@@ -47,17 +51,12 @@ def device_colours(n: int) -> list[str]:
     """n colours, one a device; beyond the twelve distinct ones, an even walk through viridis."""
     if n <= len(DEVICES):
         return list(DEVICES[:n])
-    import matplotlib
-    from matplotlib.colors import to_hex
 
     return [to_hex(c) for c in matplotlib.colormaps["viridis"](np.linspace(0, 0.95, n))]
 
 
 def new_figure(width: float, height: float) -> Figure:
     """A figure of so many inches without the global state of pyplot, drawn by Agg."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
     return figure
@@ -104,8 +103,6 @@ def spread(positions: np.ndarray, gap: float, low: float, high: float) -> np.nda
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg``; equal figures give equal bytes (no dates, fixed ids)."""
-    import matplotlib
-
     escape.literal(figure)
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.parent / f"{stem.name}.png", stem.parent / f"{stem.name}.svg"]

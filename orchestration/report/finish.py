@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.sources.files import dump_problem, save
+from orchestration.analysis import schedule
 from orchestration.analysis.comparison import Comparison, compare
 from orchestration.analysis.load import COUNTED, SweepRecord, load_sweep_record, remember
 from orchestration.analysis.notes import attempt, reason
@@ -19,6 +21,9 @@ from orchestration.analysis.quantity import significant
 from orchestration.analysis.runs import ProblemInfo, Run
 from orchestration.analysis.source import origin
 from orchestration.analysis.table import Table, delimited, dress
+from orchestration.plots import placed_graph, timeline
+from orchestration.plots.comparison import makespan_per_method, performance_profile
+from orchestration.plots.curves import proposed, search_curves
 from orchestration.report import tables
 from orchestration.report.paper.section import report_section
 from orchestration.report.paper.shapes import study_tables
@@ -126,9 +131,6 @@ def _removed(path: Path) -> list[Path]:
 
 def _write_plots(record: SweepRecord, comparison: Comparison, shapes: AnyCollection[str], notes: list[str]) -> list[Path]:
     """The pictures of every sweep, and what goes with the tables of these shapes."""
-    from orchestration.plots.comparison import makespan_per_method, performance_profile
-    from orchestration.plots.curves import proposed, search_curves
-
     if not any(np.isfinite(p.best) for p in comparison.problems):
         return []
     drawings: dict[str, Callable[[Comparison, Path], list[Path]]] = {
@@ -147,9 +149,6 @@ def best_run(record: SweepRecord, info: ProblemInfo) -> Run:
 
 def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool, notes: list[str]) -> list[Path]:
     """Files of a problem's best placement; each that cannot be made is a note."""
-    from envs.sources.files import dump_problem, save
-    from orchestration.plots import placed_graph, timeline
-
     what = f"the best placement of {info.name}"
     folder, stem = record.folder / "placements", re.sub(r"[^\w.-]+", "-", info.name)[:STEM_LETTERS]
     try:
@@ -179,8 +178,6 @@ def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool, notes: list[
 
 def _plan(record: SweepRecord, run: Run, problem: Problem, placement: np.ndarray) -> tuple[Schedule, str]:
     """When a placement's operations ran, and where that comes from: a real run, or a simulation like the one that scored it."""
-    from orchestration.analysis import schedule
-
     trial, result = record.ended[run.trial]
     found = next(p for p in result.problems if p.problem_hash == problem.content_hash)
     if found.trace is not None:

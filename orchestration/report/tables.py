@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from envs.problem.problem import UNITS
 from orchestration.analysis import table as formats
 from orchestration.analysis.comparison import Cell, Comparison, Standing
@@ -108,8 +110,6 @@ def _failed(standing: Standing) -> Quantity:
 
 def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     """The leaderboard for programs: unrounded, no times of this machine."""
-    import pandas as pd
-
     return pd.DataFrame(
         {
             "rank": place if s.runs and s.ranked else None, "method": s.method, "stage": s.stage, "runs": s.runs, "problems": s.problems,
@@ -201,8 +201,6 @@ def _scaled(value: float | None, problem: ProblemInfo) -> Quantity:
 
 def runs_frame(comparison: Comparison) -> pd.DataFrame:
     """One line a run, unrounded and without times of this machine: equal studies give equal bytes."""
-    import pandas as pd
-
     collection = comparison.collection
     lines = []
     for r, ratio in zip(collection.runs, collection.scores(collection.runs).tolist(), strict=True):

@@ -9,7 +9,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy
 from filelock import FileLock
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from envs.problem.errors import InputError, nearest
 from orchestration.specs.secrets import masked
@@ -79,7 +82,6 @@ def alone_at(uri: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def _check_database(uri: str) -> None:
-    import sqlalchemy
 
     try:
         engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
@@ -109,8 +111,6 @@ def _check_server(uri: str, parts: urllib.parse.SplitResult) -> None:
 
 def fast_sqlite() -> None:
     """One writer needs no rollback journal: write-ahead logging halves the time a run takes, and readers are not locked out."""
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
 
     def settings(connection: Any, _record: Any) -> None:
         if type(connection).__module__.startswith("sqlite3"):

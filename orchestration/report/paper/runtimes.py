@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from orchestration.analysis.quantity import NONE, Entry, Quantity, decimals, quantity
 from orchestration.analysis.statistics import LEVEL, stratified_bootstrap
@@ -50,8 +51,6 @@ def evaluations(study: Study) -> Table:
 
     The goal of a graph and seed is the worst of the final placements of all methods of the table, so that every search reaches it.
     """
-    import pandas as pd  # not at the start: whoever only checks a sweep needs none of it
-
     base, graphs = _base(study), study.graphs
     searches = {(s.run.method, s.problem.graph.name, s.run.seed): s.run for s in study.scores}
     found = pd.DataFrame([(*key, run) for key, run in searches.items()], columns=["method", "graph", "seed", "run"])

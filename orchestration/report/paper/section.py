@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestration.folder.definition_copy import merged_definition, saved_definition
+from orchestration.report.paper.contrasts import with_defaults
 
 
 def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
@@ -13,8 +14,6 @@ def report_section(sweep: Path, folder: Path) -> dict[str, Any]:
 
     Its ``tables`` hold those too that come by themselves, for ablations and for graphs held out.
     """
-    from orchestration.report.paper.contrasts import with_defaults
-
     definition = saved_definition(folder) if sweep.suffix not in (".yaml", ".yml") else merged_definition(sweep)
     section = definition.get("report")
     return {**(section if isinstance(section, dict) else {}), "tables": with_defaults(definition)}

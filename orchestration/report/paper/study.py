@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from envs.problem.errors import InputError, nearest
 from envs.problem.problem import Problem
@@ -105,8 +106,6 @@ class Study:
     def runs(self) -> pd.DataFrame:
         """A line a run: ``method``, ``stage``, ``graph``, ``network``, ``problem`` (content hash), ``measured`` (the problem as measured
         in one way), ``seed``, ``value`` (of its `Score`), ``objective``, ``evaluations``, and of the trial ``wall`` and ``own`` seconds."""
-        import pandas as pd
-
         return pd.DataFrame(
             {
                 "method": s.run.method, "stage": s.run.stage, "graph": s.problem.graph.name, "network": s.problem.network.name,
@@ -150,8 +149,6 @@ class Study:
 
     def pivot(self, columns: Any, show: Callable[..., str], unit: str = "") -> pd.DataFrame:
         """Mean, standard deviation (not of a sample but of all) and number of the values by method and column, as cells."""
-        import pandas as pd
-
         groups = self.runs.groupby(["method", columns], sort=False)["value"]
         means, deviations, sizes = groups.mean(), groups.std(ddof=0), groups.size()
         cells = {key: quantity(show, unit, value=means[key], deviation=deviations[key], n=int(sizes[key])) for key in means.index}
