@@ -17,6 +17,7 @@ from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
+from envs.sources import costs as source_costs
 from envs.sources.costs import make_costs
 
 
@@ -212,7 +213,7 @@ class TestDeviceProfiles:
 
     def test_devices_of_a_spec_are_profiled_as_it_says(self, monkeypatch):
         asked = []
-        monkeypatch.setattr(profiling, "profile_model", lambda source, **k: asked.append((source, k)) or times_of(tiny(), np.zeros(6)))
+        monkeypatch.setattr(source_costs, "profile_model", lambda source, **k: asked.append((source, k)) or times_of(tiny(), np.zeros(6)))
         devices = {"slow": {"threads": 1, "precision": "bf16"}, "fast": {"device": "GPU.1", "repeats": 5}}
         costs = make_costs({"kind": "profiled", "devices": devices, "options": {"length": 16}}, model="bert-base")
         assert isinstance(costs, DeviceProfiles)
