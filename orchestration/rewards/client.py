@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,10 @@ RECONNECT = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 RAISED = {ServiceError: InputError, Unserved: InfrastructureError, EvaluatorFault: EvaluationError}
 """What the service refuses, as the trial sees it."""
+
+_waiter = ThreadPoolExecutor(1, "placewright-waits")
+"""Waits for the service's answers. In a task's main thread `ray.get` gives the task's CPU back meanwhile, and Ray starts the next
+trial on it: many times more trials than CPUs would run, each with its memory."""
 
 
 class ServiceClient(Wrapper):
@@ -88,7 +93,7 @@ class ServiceClient(Wrapper):
             silence: RayActorError | None = None
             for i, call in zip(missing, calls, strict=True):
                 try:
-                    reply = ray.get(call)
+                    reply: Any = _waiter.submit(ray.get, call).result()
                 except RayActorError as error:
                     silence = error
                     continue

@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from orchestration.rewards.evaluators import InfrastructureError
 from orchestration.rewards.fair_queue import FairQueue
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.rewards.measurement_table import MeasurementTable
-from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError
+from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError, Unserved
 from orchestration.rewards.service import Gauge, RewardService
 from orchestration.specs.sources import build_problem
 from tests.orchestration.virtual_time import run
@@ -373,6 +374,40 @@ def test_on_ray_the_service_gives_what_the_simulator_gives(ray_session):
     assert np.array_equal(client.evaluate(problem, batch, 3, first=5).seconds, expected.seconds)
     with pytest.raises(InfrastructureError, match="no host serves 'simulator:lab'; served are: simulator"):
         ServiceClient(service, EvaluatorSpec("simulator", {"host": "lab"}), "t").evaluate(problem, batch[:1])
+    ray_session.kill(service)
+
+
+def test_a_trial_that_waits_for_the_service_keeps_its_cpu(ray_session):
+    """Else Ray starts the next trial on it: six tasks ran on two CPUs."""
+    from orchestration.rewards.client import ServiceClient
+    from orchestration.specs.trial import EvaluatorSpec
+    from tests.orchestration.sweeps_for_tests import problem_spec
+
+    @ray_session.remote(num_cpus=0, max_concurrency=16)
+    class Service:
+        """Answers nobody before all that can run at a time are there, and long after."""
+
+        def __init__(self):
+            self.asking = self.most = 0
+
+        def evaluate(self, _ask):
+            self.asking += 1
+            self.most = max(self.most, self.asking)
+            time.sleep(1.5)
+            self.asking -= 1
+            return Unserved("not here")
+
+        def seen(self):
+            return self.most
+
+    def body(service, problem):
+        with pytest.raises(InfrastructureError):
+            ServiceClient(service, EvaluatorSpec("simulator"), "t").evaluate(problem, np.zeros((1, problem.n_nodes), np.int16))
+
+    service, problem = Service.remote(), build_problem(problem_spec(5))
+    task = ray_session.remote(num_cpus=1)(body)
+    ray_session.get([task.remote(service, problem) for _ in range(6)])
+    assert ray_session.get(service.seen.remote()) <= 2
     ray_session.kill(service)
 
 
