@@ -1,7 +1,7 @@
 """Calls grouped into fragments, the nodes that are placed: a heavy operation with the light ones behind it. Nothing runs here.
 
 A light operation (pointwise, a view, a normalisation) joins the fragment of what it reads if that makes nobody wait: whatever else it
-reads must be ready by the time the fragment starts. So a convolution has its activation with it, and one step of an LSTM is one fragment,
+reads must be ready by the time the fragment starts. So a convolution has its activation with it, and one step of a recurrent cell is one fragment,
 while branches stay apart. Views of the program's inputs belong to every fragment that reads them.
 """
 
@@ -20,7 +20,7 @@ from envs.graphs.exported.functional import Calls
 from envs.graphs.training_capture import bytes_of, flops_of, is_view
 from envs.problem.errors import InputError
 
-_HEAVY = ("pool", "upsample", "interpolate", "grid_sampler", "embedding", "sort", "topk", "fft", "linalg")
+_HEAVY = ("pool", "upsample", "interpolate", "grid_sampler", "embedding", "sort", "topk", "fft", "linalg", "lstm")
 """Parts of names of operations that are work although no FLOPs are counted for them."""
 
 
