@@ -1,8 +1,8 @@
 """Calls grouped into fragments, the nodes that are placed: a heavy operation with the light ones behind it. Nothing runs here.
 
 A light operation (pointwise, a view, a normalisation) joins the fragment of what it reads if that makes nobody wait: whatever else it
-reads must be ready by the time the fragment starts. So a convolution has its activation with it, and one step of a recurrent cell is one fragment,
-while branches stay apart. Views of the program's inputs belong to every fragment that reads them.
+reads must be ready by the time the fragment starts. So a convolution has its activation with it, and a step of a recurrent cell is one
+fragment, while branches stay apart. Views of the program's inputs belong to every fragment that reads them.
 """
 
 from __future__ import annotations
