@@ -208,7 +208,9 @@ def choose(candidates: Sequence[Candidate]) -> tuple[Candidate, str]:
     if not decided:
         raise InputError("nothing ran to the end; see why with --json")
     if not placed:
-        return simple[0], f"{simple[0].name} is the fastest; no placement on several devices was found that runs"
+        alone = sum(c.kind == "single" for c in candidates) < 2
+        why = "there is one device only" if alone else "the search found no placement on several devices that is simulated or runs faster"
+        return simple[0], f"{simple[0].name} is the fastest; {why}"
     best = placed[0]
     if not simple:
         return best, f"{best.name} is the fastest; no single device runs the model"
