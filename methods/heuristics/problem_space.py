@@ -5,7 +5,8 @@ point is a good schedule, and neighbours share what matters. Here the heuristics
 without gaps (`methods.placing.varied_schedules`); a point is one of them, a factor on every operation's seconds on every device, and a
 factor on all transfers. Each proposal takes one of the best points, lets some of its factors wander (log-normal steps), and now
 and then changes the heuristic or the factor on transfers. With probability ``moves`` it is a move of local search instead
-(`methods.placing.moves`), so that both work on the same elite.
+(`methods.placing.moves`), so that both work on the same elite; what gains most is drawn most. Moves of one round that improve the best
+point are tried all together in the next.
 
 It starts from the one-go heuristics, so it never ends above them; what moves found, and starts that are no list schedules, are varied from
 the point that they came from, or from no variation.
@@ -31,6 +32,8 @@ from methods.placing.moves import OPERATORS, random_move, unit_graph
 from methods.placing.starts import good_starts
 from methods.placing.varied_schedules import KINDS, varied_schedules
 
+MOST_GAIN = 0.05
+"""Gains count up to this, so that one lucky proposal does not decide what is drawn from then on."""
 TRIES = 5
 """Times that a proposal is drawn again if it was proposed before."""
 
@@ -52,7 +55,7 @@ class ProblemSpaceConfig:
     change_transfers: float = 0.2
     """Probability that it draws its factor on transfers anew."""
     moves: float = 0.25
-    """Probability that a proposal is a move of local search."""
+    """Probability that a proposal is a move of local search, before anything is known of their success."""
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.elite < 1:
@@ -103,6 +106,10 @@ class ProblemSpace(Method):
         self._elite = self._queue.take(np.zeros(0, dtype=np.int64))
         self._asked = self._elite
         self._seen: set[bytes] = set()
+        # Of varying, and of each operator of local search: relative gains on their points, and proposals, forgetting slowly.
+        self._success, self._tried = np.full(1 + len(OPERATORS), 0.002), np.full(1 + len(OPERATORS), 2.0)
+        self._arm, self._parent = np.zeros(0, dtype=np.int64), np.zeros(0)  # of what was asked last: how, and the value of its point
+        self._together = np.zeros((0, self.problem.n_nodes), dtype=np.int16)
 
     def _starts(self) -> Points:
         """Every heuristic on the costs as they are, and the placements of the other one-go methods, each placement once."""
@@ -133,6 +140,7 @@ class ProblemSpace(Method):
         if len(self._queue.value):
             first = np.arange(min(n, len(self._queue.value)))
             self._asked, self._queue = self._queue.take(first), self._queue.take(np.arange(len(first), len(self._queue.value)))
+            self._arm = np.full(len(first), -1)
         else:
             self._asked = self._vary(min(n, self.config.batch))
         self._seen.update(map(_key, self._asked.placement))
@@ -140,28 +148,33 @@ class ProblemSpace(Method):
 
     def _vary(self, n: int) -> Points:
         """Neighbours of the elite, drawn again from twice as far where they were proposed before."""
-        points = self._neighbours(n, self.config.step)
+        points, self._arm, self._parent = self._neighbours(n, self.config.step)
         for k in range(TRIES):
             again = np.array([i for i, p in enumerate(points.placement) if _key(p) in self._seen], dtype=np.int64)
             if not len(again):
                 break
-            redrawn = self._neighbours(len(again), self.config.step * 2.0 ** (k + 1))
+            redrawn, self._arm[again], self._parent[again] = self._neighbours(len(again), self.config.step * 2.0 ** (k + 1))
             for key in points.__dataclass_fields__:
                 getattr(points, key)[again] = getattr(redrawn, key)
+        if len(self._together):
+            points.placement[0], self._arm[0] = fit_memory(self.problem, self._together)[0], -1
         return points
 
-    def _neighbours(self, n: int, step: float) -> Points:
+    def _neighbours(self, n: int, step: float) -> tuple[Points, np.ndarray, np.ndarray]:
+        """New points, how each came about, and the value of the point that it came from."""
         c, rng, problem = self.config, self.rng, self.problem
-        rank = np.minimum(rng.geometric(c.greed, n) - 1, len(self._elite.value) - 1)
+        rate = self._success / self._tried
+        odds = 0.75 * rate / rate.sum() + 0.25 * np.concatenate(([1.0 - c.moves], np.full(len(OPERATORS), c.moves / len(OPERATORS))))
+        arm = rng.choice(len(odds), n, p=odds)
+        # Moves change little, so they pay on the best point; varied schedules differ enough to profit from others.
+        rank = np.where(arm == 0, np.minimum(rng.geometric(c.greed, n) - 1, len(self._elite.value) - 1), 0)
         points = self._elite.take(rank)
-        points.value = np.full(n, np.inf)
-        moved = rng.random(n) < c.moves
-        for i in np.flatnonzero(moved):
+        parent, points.value = points.value, np.full(n, np.inf)
+        for i in np.flatnonzero(arm > 0):
             chain = np.flatnonzero(points.chain[i])
-            operator = int(rng.integers(len(OPERATORS)))
-            units_moved = random_move(self._graph, points.placement[i, self._heads], operator, rng, chain, 0.7)
+            units_moved = random_move(self._graph, points.placement[i, self._heads], int(arm[i]) - 1, rng, chain, 0.7)
             points.placement[i] = units_moved[self._unit]
-        varied = np.flatnonzero(~moved)
+        varied = np.flatnonzero(arm == 0)
         for i in varied:
             some = rng.random(problem.n_nodes) < np.exp(rng.uniform(np.log(2.0 / max(2, problem.n_nodes)), 0.0))
             points.factors[i, some] += step * rng.standard_normal((int(some.sum()), problem.n_devices), dtype=np.float32)
@@ -172,17 +185,37 @@ class ProblemSpace(Method):
         if len(varied):
             points.placement[varied] = self._decode(points.take(varied))
         points.placement = fit_memory(problem, points.placement)
-        return points
+        return points, arm, parent
 
     def update(self, results: Sequence[Measurements]) -> None:
         result = results[0]
         self._asked.value = result.objective.copy()
+        self._learn()
         everything = self._elite.join(self._asked)
         _, first = np.unique(everything.placement, axis=0, return_index=True)
         best = first[np.lexsort((first, everything.value[first]))][: self.config.elite]
         for i in best[best >= len(self._elite.value)]:
             everything.chain[i] = self._chain(result, int(i) - len(self._elite.value))
         self._elite = everything.take(best)
+
+    def _learn(self) -> None:
+        """Adds up what each way gained, and puts together the moves that improved the best point, the better ones winning where they disagree."""
+        self._together = self._together[:0]
+        for arm, value, parent in zip(self._arm, self._asked.value, self._parent, strict=False):
+            if arm >= 0:
+                self._tried[arm] = 0.99 * self._tried[arm] + 1.0
+                gain = 1.0 - value / parent if value < parent else 0.0
+                self._success[arm] = 0.99 * self._success[arm] + min(gain, MOST_GAIN)
+        if (self._arm < 1).all():
+            return
+        best = self._elite.value[0]
+        better = np.flatnonzero((self._arm > 0) & (self._parent == best) & (self._asked.value < best))
+        if len(better) > 1:
+            together = self._elite.placement[0].copy()
+            for row in better[np.argsort(-self._asked.value[better], kind="stable")]:
+                moved = self._asked.placement[row] != self._elite.placement[0]
+                together[moved] = self._asked.placement[row][moved]
+            self._together = together[None, :]
 
     def _chain(self, result: Measurements, row: int) -> np.ndarray:
         """The units that fix the objective of a measured placement, bool[U]; all of them where nothing is known."""
@@ -197,13 +230,16 @@ class ProblemSpace(Method):
         return chain
 
     def state(self) -> dict[str, Any]:
-        points = {name: dict(vars(getattr(self, f"_{name}"))) for name in ("queue", "elite")}
+        points: dict[str, Any] = {name: dict(vars(getattr(self, f"_{name}"))) for name in ("queue", "elite")}
+        points |= {"arms": np.stack((self._success, self._tried)), "together": self._together}
         return {**super().state(), **points, "seen": np.frombuffer(b"".join(sorted(self._seen)), dtype=np.uint64).copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         for name in ("queue", "elite"):
             setattr(self, f"_{name}", Points(**{key: np.array(value) for key, value in state[name].items()}))
+        self._success, self._tried = np.array(state["arms"])
+        self._together = np.array(state["together"], dtype=np.int16)
         data = np.ascontiguousarray(state["seen"], dtype=np.uint64).tobytes()
         self._seen = {data[i : i + 8] for i in range(0, len(data), 8)}
 
