@@ -199,7 +199,7 @@ class ProblemSpace(Method):
         self._elite = everything.take(best)
 
     def _learn(self) -> None:
-        """Adds up what each way gained, and puts together the moves that improved the best point, the better ones winning where they disagree."""
+        """Adds up what each way gained, and puts together the moves that improved the best point, better ones winning."""
         self._together = self._together[:0]
         for arm, value, parent in zip(self._arm, self._asked.value, self._parent, strict=False):
             if arm >= 0:
