@@ -10,6 +10,7 @@ import pytest
 from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
 from envs.simulators.period import device_loads
+from envs.sources import files
 from envs.sources.importing import check, load_foreign, load_placements, load_problem
 from methods.testing.problems import random_network
 
@@ -238,6 +239,15 @@ def test_truncated_files_are_refused_in_a_sentence(source, tmp_path):
     for part in (0.0, 0.3, 0.7, 0.999):
         with pytest.raises(InputError, match="not JSON"):
             check(written(tmp_path, whole[: int(part * len(whole.rstrip()))]))
+
+
+def test_what_was_read_survives_our_own_format(tmp_path):
+    problem = load_problem(DATA / "dnn-partitioning" / "layer-gnmt_training.json")
+    files.save(files.dump_problem(problem), tmp_path / "own.json")
+    again = load_problem(tmp_path / "own.json")
+    assert (again.graph, again.network, again.objective) == (problem.graph, problem.network, problem.objective)
+    assert again.graph.provenance == "measured" and again.graph.backward.any() and again.network.host.tolist() == [False] * 6 + [True]
+    np.testing.assert_array_equal(again.compute_seconds, problem.compute_seconds)
 
 
 def test_devices_without_a_host_are_both_busy_with_a_transfer():
