@@ -24,7 +24,7 @@ THIRD_PARTY = {
 """What the rooms may use besides the standard library; orchestration may use every declared dependency."""
 DISTRIBUTIONS = {"yaml": "pyyaml", "google.protobuf": "protobuf"}
 """Distributions whose name is not that of their module."""
-SUITES = ("methods.testing.",)
+SUITES = ("methods.testing.", "envs.testing.")
 """Suites of tests for packages outside the tree: they alone may import pytest, and a simulator to try methods on."""
 MAX_FILE, MAX_FUNCTION, MAX_COMPILED = 500, 70, 100
 """Lines; compiled event loops carry their state in local variables, so they may be longer."""
@@ -154,7 +154,7 @@ ORDER = {
         "rewards", "specs",
     ),
     "methods": ("", "heuristics", "learning", "nets", "placing", "testing", "contract"),
-    "envs": ("sources", "hosts", "simulators", "graphs", "networks", "costs", "problem"),
+    "envs": ("sources", "hosts", "simulators", "graphs", "networks", "costs", "testing", "problem"),
 }  # fmt: skip
 """Rooms of each floor from the top down: a room imports only what stands below it. In ``methods`` the papers' methods are the top room."""
 MAX_MODULES = 14

@@ -44,6 +44,14 @@ class Column:
             return np.full(count, self.missing, dtype=self.dtype)
         return ("" if self.dtype is str else np.empty((0, *(self.tail or ())), dtype=self.dtype),) * count
 
+    def without(self, values: Any, rows: np.ndarray) -> Any:
+        """A batch's ``values`` with those of ``rows`` bool[B] taken away; None stays None."""
+        if values is None:
+            return None
+        if self.numbers:
+            return np.where(rows.reshape(-1, *(1,) * (values.ndim - 1)), self.dtype(self.missing), values)
+        return tuple(empty if gone else v for v, gone, empty in zip(values, rows, self.lacking(len(rows)), strict=True))
+
     def joined(self, parts: Sequence[Any], lengths: Sequence[int]) -> Any:
         """The values of consecutive parts, of which some may be None."""
         known = [p for p in parts if p is not None]

@@ -9,6 +9,7 @@ import numpy as np
 
 from envs.problem.measurement import Measurements, Request, Rows, Wrapper, answer, join_rows
 from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import as_placements
 from orchestration.rewards.evaluators import build_evaluator, remembered
 from orchestration.rewards.machine_lock import MachineLock
 from orchestration.rewards.measurement_store import MeasurementStore, measurement_context
@@ -30,7 +31,7 @@ class LocalHost(Wrapper):
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """What the store knows, and measurements of the rest."""
-        placements = np.ascontiguousarray(placements, dtype=np.int16)
+        placements = as_placements(problem, placements)
         if trace and self.inner.traces:
             with self._lock.held():
                 found = self.inner.evaluate(problem, placements, seed, first=first, trace=True)

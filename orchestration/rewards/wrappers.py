@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from envs.problem.columns import columns
 from envs.problem.errors import InputError
-from envs.problem.measurement import Evaluator, Measurements, Outcome, Request, Wrapper, answer
+from envs.problem.measurement import Evaluator, Measurements, Outcome, Request, Rows, Wrapper, answer
 from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import as_placements
 from orchestration.rewards.measurement_table import MeasurementTable
 
 
@@ -64,12 +66,12 @@ class Failing(Wrapper):
         m = self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
         self._calls += 1
         failed = np.random.default_rng([seed % 2**63, first, self._calls]).random(len(m)) < self.rate
-        return replace(
-            m,
-            outcome=np.where(failed, np.int8(Outcome.INFRASTRUCTURE), m.outcome),
-            seconds=np.where(failed, np.nan, m.seconds),
-            objective=np.where(failed, np.inf, m.objective),
-        )
+        gone = {name: c.without(getattr(m, name), failed) for name, c in columns(Rows).items() if c.of_trace or name in _FAILS}
+        return replace(m, **gone)
+
+
+_FAILS = ("outcome", "seconds", "objective", "samples", "deviation")
+"""Besides the trace, what a row that failed for reasons of infrastructure has none of."""
 
 
 class Cached(Wrapper):
@@ -83,12 +85,16 @@ class Cached(Wrapper):
         """See `envs.problem.measurement.Evaluator.evaluate`."""
         if trace or not self.deterministic:
             return self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
-        placements = np.ascontiguousarray(placements, dtype=np.int16)
+        placements = as_placements(problem, placements)
         context = (problem.content_hash, self.protocol)
         with self.table.reading():
             slots, new = self.table.slots(context, placements)
             if new.any():
-                fresh = self.inner.evaluate(problem, placements[new], seed, first=first)
+                try:
+                    fresh = self.inner.evaluate(problem, placements[new], seed, first=first)
+                except BaseException:
+                    self.table.retract(context, placements[new])  # or the next request would read what was never measured
+                    raise
                 self.table.fill(slots[new], fresh)
                 self.table.retract(context, placements[new][fresh.outcome == Outcome.INFRASTRUCTURE])
             rows = self.table.read(slots)
