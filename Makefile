@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Byte code is kept whatever the shell says: without it each of the many processes compiles some 2,000 files again, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow lint docs bench lock ui clean
+.PHONY: demo test test-slow fuzz lint docs bench lock ui clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## Place real models by every method and show who wins
@@ -18,6 +18,9 @@ test: $(READY)  ## The fast tests
 
 test-slow: $(READY)  ## The tests that take minutes, and other examples than ever before for those that draw them
 	$(BIN)/pytest -m 'slow or hypothesis' --hypothesis-profile explore
+
+fuzz: $(READY)  ## Malformed and hostile input; other draws by: make fuzz FUZZ='--seed 3 --count 5000'
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 lint: $(READY)  ## Style and types
 	$(BIN)/ruff check .

@@ -1,12 +1,13 @@
-"""The disk cache: arrays and JSON under a content key, written atomically, never unpickled. What is cached is decided elsewhere."""
+"""The disk cache: arrays and JSON under a content key, written atomically, with a checksum, never unpickled. What is cached is decided
+elsewhere."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +18,9 @@ import numpy as np
 import platformdirs
 
 from envs.problem.graph import ComputationGraph, digest
+
+_CHECKSUM = hashlib.sha256().digest_size
+"""Bytes at the end of an entry: the sha256 of those before."""
 
 
 def cache_directory() -> Path:
@@ -52,13 +56,15 @@ def save(key: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -
     A cache that cannot be written (read-only or full disk) is skipped: the next caller builds the entry again.
     """
     about_bytes = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    content = io.BytesIO()
+    np.savez_compressed(content, about=about_bytes, **arrays)  # type: ignore[arg-type]
     target = cache_directory() / f"{key}.npz"
     temporary = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".new-", suffix=".npz", delete=False) as file:
             temporary = file.name
-            np.savez_compressed(file, about=about_bytes, **arrays)  # type: ignore[arg-type]
+            file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
         os.replace(temporary, target)
     except OSError:
         if temporary is not None:
@@ -66,13 +72,17 @@ def save(key: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -
 
 
 def load(key: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-    """What was saved under ``key``; None if there is nothing or it cannot be read (then it is to be built again)."""
+    """What was saved under ``key``; None if there is nothing sound (then it is to be built again)."""
     try:
-        with np.load(cache_directory() / f"{key}.npz", allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files if name != "about"}
-            return arrays, json.loads(stored["about"].tobytes())
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        data = (cache_directory() / f"{key}.npz").read_bytes()
+    except OSError:
         return None
+    content, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
+    if hashlib.sha256(content).digest() != checksum:
+        return None
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files if name != "about"}
+        return arrays, json.loads(stored["about"].tobytes())
 
 
 def save_graph(key: str, graph: ComputationGraph) -> None:

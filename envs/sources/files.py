@@ -48,9 +48,12 @@ def read_text(path: str | Path) -> str:
     """The text of a file; InputError naming it if there is none."""
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"cannot read {path}: {why}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {path}: it is not UTF-8 text") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"cannot read {str(path)!r}: no file's name holds a NUL") from None
 
 
 def parse(path: str | Path) -> Any:

@@ -28,8 +28,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the line and end with code 2."""
         if "invalid choice" in message and self._subparsers is not None and self.prog == "placewright":
-            word = message.split("invalid choice: ")[1].split(" (", maxsplit=1)[0].strip("'")
-            message = f"unknown command {word!r}{nearest(word, command_names())}"
+            word = message.split("invalid choice: ")[1].split(" (", maxsplit=1)[0]  # quoted already
+            message = f"unknown command {word}{nearest(word, command_names())}"
         self.exit(WRONG_INPUT, f"placewright: {message}; see {self.prog} --help\n")
 
 

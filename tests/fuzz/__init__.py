@@ -1,0 +1,1 @@
+"""Malformed and hostile input, drawn by seed, through the command line: ``python -m tests.fuzz``."""
