@@ -18,11 +18,11 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MAY_IMPORT = {"envs": {"envs"}, "methods": {"methods", "envs"}, "orchestration": set(ROOMS)}
 THIRD_PARTY = {
-    "envs": {"numpy", "numba", "scipy", "simpy", "openvino", "onnx", "google", "torch", "transformers", "platformdirs"},
-    "methods": {"numpy", "numba", "scipy", "torch", "torch_geometric", "pymetis", "ortools"},
+    "envs": {"numpy", "numba", "scipy", "simpy", "openvino", "onnx", "google", "torch", "transformers", "platformdirs", "annotated_types"},
+    "methods": {"numpy", "numba", "scipy", "torch", "torch_geometric", "pymetis", "ortools", "pydantic", "annotated_types"},
 }
 """What the rooms may use besides the standard library; orchestration may use every declared dependency."""
-DISTRIBUTIONS = {"yaml": "pyyaml", "google.protobuf": "protobuf"}
+DISTRIBUTIONS = {"yaml": "pyyaml", "ruamel.yaml": "ruamel.yaml", "google.protobuf": "protobuf"}
 """Distributions whose name is not that of their module."""
 SUITES = ("methods.testing.", "envs.testing.")
 """Suites of tests for packages outside the tree: they alone may import pytest, and a simulator to try methods on."""

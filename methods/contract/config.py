@@ -3,29 +3,68 @@
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
-from collections.abc import Mapping
-from typing import Any
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from envs.problem.errors import InputError, nearest
+from envs.problem.errors import InputError
+from methods.contract.validation import Refusal, fields, parts, refusals
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+class SettingsError(InputError):
+    """Everything that is wrong with the settings of a dataclass; the text is about the first."""
+
+    def __init__(self, found: Sequence[Refusal]) -> None:
+        super().__init__(found[0].message, found[0].cure)
+        self.found = tuple(found)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...], dict[str, Any]]:
+        return SettingsError, (self.found,), {}
 
 
 def make_config(cls: type, overrides: Mapping[str, Any], where: str = "") -> Any:
     """An instance of the dataclass ``cls`` with ``overrides``, nested by mappings or dotted keys.
 
     Raises:
-        InputError: for an unknown key (naming the nearest known one) or a value of the wrong type.
+        SettingsError: for unknown keys (naming the nearest known ones) and values of the wrong type or out of range.
     """
-    hints = typing.get_type_hints(cls)
-    known = [f.name for f in dataclasses.fields(cls)]
-    values: dict[str, Any] = {}
-    for key, value in _nested(overrides).items():
-        label = f"{where}{key}"
-        if key not in known:
-            raise InputError(f"unknown setting {label!r}{nearest(key, known)}")
-        values[key] = _convert(hints[key], value, label)
-    return cls(**values)
+    from pydantic import ValidationError
+
+    try:
+        # Through JSON, whose strict reading knows lists where tuples are declared, and takes no word for a number.
+        return adapter(cls).validate_json(json.dumps(_nested(overrides)))
+    except ValidationError as error:
+        found = refusals(error, cls, lambda location: f"setting {where + '.'.join(map(str, location))!r}")
+    except TypeError as error:
+        raise InputError(f"settings {dict(overrides)} hold what no file can ({error})", "give numbers, words, lists and mappings") from None
+    raise SettingsError(found)
+
+
+@cache
+def adapter(cls: type) -> TypeAdapter[Any]:
+    """Pydantic's reader of a dataclass: strict, without infinity (but where it is a default), with docstrings as descriptions."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    for part in _dataclasses(cls):
+        # A standard dataclass says here how pydantic reads it; the dataclasses themselves need not know of pydantic.
+        if "__pydantic_config__" not in vars(part):
+            endless = any(f.default == math.inf for f in dataclasses.fields(part))
+            part.__pydantic_config__ = ConfigDict(  # type: ignore[attr-defined]
+                extra="forbid", strict=True, allow_inf_nan=endless, use_attribute_docstrings=True
+            )
+    return TypeAdapter(cls)
+
+
+def _dataclasses(cls: Any) -> list[type]:
+    """``cls`` and the dataclasses among its fields, and theirs."""
+    if not dataclasses.is_dataclass(cls) or not isinstance(cls, type):
+        return []
+    return [cls, *(part for hint in fields(cls).values() for part in _dataclasses(parts(hint)[0]))]
 
 
 def _nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,45 +78,4 @@ def _nested(overrides: Mapping[str, Any]) -> dict[str, Any]:
         else:
             inner = result.get(head, {})
             result[head] = {**(inner if isinstance(inner, Mapping) else {}), **{rest: value}}
-    return result
-
-
-def _convert(hint: Any, value: Any, label: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise InputError(f"setting {label!r} has parts, so it needs a mapping, not {value!r}")
-        return make_config(typing.cast(type, hint), value, f"{label}.")
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in args:
-            return None
-        errors = []
-        for arg in args:
-            if arg is not type(None):
-                try:
-                    return _convert(arg, value, label)
-                except InputError as error:
-                    errors.append(error)
-        raise errors[0]
-    if origin is typing.Literal:
-        if value not in args:
-            raise InputError(f"setting {label!r} is {value!r}{nearest(str(value), map(str, args))}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise InputError(f"setting {label!r} needs a list, not {value!r}")
-        inner = args[0] if len(args) == 2 and args[1] is Ellipsis else None
-        if inner is None and len(value) != len(args):
-            raise InputError(f"setting {label!r} needs {len(args)} values, not {len(value)}")
-        return tuple(_convert(inner or args[i], v, f"{label}[{i}]") for i, v in enumerate(value))
-    return _scalar(hint, value, label)
-
-
-def _scalar(hint: Any, value: Any, label: str) -> Any:
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if hint in (bool, str) and isinstance(value, hint):
-        return value
-    raise InputError(f"setting {label!r} needs {'a' if hint is not int else 'an'} {hint.__name__}, not {value!r}")
+    return {k: _nested(v) if isinstance(v, Mapping) else v for k, v in result.items()}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import yaml
+from ruamel.yaml import YAML, YAMLError
 
 from envs.problem.errors import InputError, nearest
 from envs.simulators.bounds import lower_bound
@@ -73,8 +73,8 @@ def sweep_folder(sweep: str, home: Path = HOME) -> Path:
 def _yaml_name(path: Path) -> str:
     """The ``sweep`` key of a definition; the rest of it is not checked, since it has run already."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise InputError(f"cannot read sweep {path}: {' '.join(str(error).split())}") from None
     name = document.get("sweep") if isinstance(document, dict) else None
     if not isinstance(name, str):

@@ -12,7 +12,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import orchestration.cli as commands
 from envs.problem.errors import InputError, nearest
@@ -23,14 +23,17 @@ DEBUG = "PLACEWRIGHT_DEBUG"
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Says what is wrong in one line, and takes a word only if it is one of the choices."""
 
     def error(self, message: str) -> NoReturn:
         """Print the line and end with code 2."""
-        if "invalid choice" in message and self._subparsers is not None and self.prog == "placewright":
-            word = message.split("invalid choice: ")[1].split(" (", maxsplit=1)[0]  # quoted already
-            message = f"unknown command {word}{nearest(word, command_names())}"
         self.exit(WRONG_INPUT, f"placewright: {message}; see {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        # The one place where argparse knows the word that it refuses; its message is a sentence of its own.
+        if action.choices is not None and value not in action.choices:
+            what = "command" if isinstance(action, argparse._SubParsersAction) else (action.option_strings or [str(action.dest)])[-1]
+            self.error(f"unknown {what} {value!r}{nearest(str(value), map(str, action.choices))}")
 
 
 def command_names() -> list[str]:

@@ -95,7 +95,7 @@ def _on_this_machine(args: argparse.Namespace) -> None:
 
 def _setting(text: str) -> tuple[str, Any]:
     """``key=value`` with the value read as YAML reads it."""
-    import yaml
+    from ruamel.yaml import YAML, YAMLError
 
     from envs.problem.errors import InputError
 
@@ -103,8 +103,8 @@ def _setting(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise InputError(f"--set {text!r} is not KEY=VALUE; write for example --set restarts=4")
     try:
-        return key, yaml.safe_load(value)
-    except yaml.YAMLError:
+        return key, YAML(typ="safe", pure=True).load(value)
+    except YAMLError:
         raise InputError(f"--set {text!r}: {value!r} is no value; put it in quotes") from None
 
 

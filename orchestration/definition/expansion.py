@@ -11,11 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.problem.errors import InputError
-from orchestration.definition.methods import MethodRow
+from orchestration.definition import models
+from orchestration.definition.methods import MethodRow, flatten
 from orchestration.definition.searches import SearchSpec
-from orchestration.definition.stages import BudgetSpec, Stage, group_problems
+from orchestration.definition.stages import Stage, group_problems
 from orchestration.specs.sources import count_nodes
 from orchestration.specs.trial import Budget, ProblemSpec, Trial
+
+
+class UnfittingStage(InputError):
+    """A stage whose trials find nothing to start from."""
+
+    def __init__(self, stage: Stage, message: str, cure: str) -> None:
+        super().__init__(message, cure)
+        self.stage = stage
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,8 @@ class Expander:
         self.waits: set[tuple[str, str]] = set()
         """(stage, label) whose trials are stand-ins."""
         self.found: dict[tuple[str, str], SearchSpec] = {}
+        self.carried: dict[tuple[str | None, str], dict[str, Any]] = {}
+        """The settings that a search found for (stage, label), there or in a stage that it starts from."""
 
     def expand(self) -> Expansion:
         """All stages; InputError if a trial finds no checkpoint to start from."""
@@ -85,13 +96,21 @@ class Expander:
         )
 
     def _configured(self, stage: Stage, row: MethodRow) -> MethodRow | None:
-        """The row with the winner's settings; None if the search it waits for is not over."""
-        if stage.config_source is None:
-            return row
-        key = (stage.config_source, row.label)
-        search = self.found[key]
-        values = None if key in self.waits else self.winners.get(search.content_hash)
-        return None if values is None else row.with_settings(values)
+        """The row with the winner's settings; None if the search it waits for is not over.
+
+        What a stage was trained with travels to those that start from it, for a policy fits the network of its own settings alone; what
+        such a stage says itself stands.
+        """
+        own = flatten(stage.config)
+        values = {k: own.get(k, v) for k, v in self.carried.get((stage.source, row.label), {}).items()}
+        if stage.config_source is not None:
+            key = (stage.config_source, row.label)
+            winner = None if key in self.waits else self.winners.get(self.found[key].content_hash)
+            if winner is None:
+                return None
+            values |= winner
+        self.carried[stage.name, row.label] = values
+        return row.with_settings(values) if values else row
 
     def _trials(self, stage: Stage, row: MethodRow) -> Iterator[Trial]:
         execution = row.execution.over(stage.shared.execution).arguments()
@@ -122,18 +141,20 @@ class Expander:
         source = str(stage.source)
         seeds = self.seeds.get((source, row.label), [])
         if seed not in seeds and len(seeds) != 1:
-            raise InputError(
-                f"stage {stage.name!r} has seed {seed}, but stage {source!r} ran {row.label!r} with seeds {', '.join(map(str, seeds))}; "
-                "give both the same seeds, or that stage a single one"
+            raise UnfittingStage(
+                stage,
+                f"stage {stage.name!r} has seed {seed}, but stage {source!r} ran {row.label!r} with seeds {', '.join(map(str, seeds))}",
+                "give both the same seeds, or that stage a single one",
             )
         made = self.made[source, row.label, seed if seed in seeds else seeds[0]]
         chosen = _fitting(made, problems, fold)
         if len(chosen) != 1:
             label = problems[0].label if len(problems) == 1 else f"{len(problems)} problems"
             count = "no trial" if not chosen else f"{len(chosen)} trials"
-            raise InputError(
-                f"stage {stage.name!r} starts {row.label!r} on {label} from stage {source!r}, which has {count} that fit; "
-                "put the same problems in both, or train that stage once with per: all"
+            raise UnfittingStage(
+                stage,
+                f"stage {stage.name!r} starts {row.label!r} on {label} from stage {source!r}, which has {count} that fit",
+                "put the same problems in both, or train that stage once with per: all",
             )
         return chosen[0]
 
@@ -157,13 +178,13 @@ def _fitting(made: _Made, problems: Sequence[ProblemSpec], fold: tuple[str, ...]
     return candidates
 
 
-def _budget(spec: BudgetSpec | None, problems: Sequence[ProblemSpec]) -> Budget:
+def _budget(spec: models.Budget | None, problems: Sequence[ProblemSpec]) -> Budget:
     if spec is None:  # zero-shot: one placement a problem
         return Budget(len(problems))
     evaluations = spec.evaluations
-    if spec.per_node is not None:
-        evaluations = max(1, math.ceil(spec.per_node * sum(count_nodes(p) for p in problems)))
-    return Budget(evaluations, spec.seconds, spec.confirm)
+    if spec.evaluations_per_node is not None:
+        evaluations = max(1, math.ceil(spec.evaluations_per_node * sum(count_nodes(p) for p in problems)))
+    return Budget(evaluations, spec.time, spec.confirm)
 
 
 def equal_trials(trials: Sequence[Trial]) -> tuple[Trial, Trial] | None:

@@ -9,21 +9,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from envs.problem.errors import InputError, nearest
+from envs.problem.errors import InputError, suggestion
 from methods.contract import registry
-from orchestration.definition.execution import EXECUTION_KEYS, Execution, read_execution
-from orchestration.definition.issues import Issues, Mark
-from orchestration.definition.view import View, with_cure
+from methods.contract.config import SettingsError
+from methods.contract.validation import NAME_CURE, Location, shown
+from orchestration.definition.document import Document
+from orchestration.definition.execution import Execution, read_execution
+from orchestration.definition.issues import Mark
+from orchestration.definition.models import MethodEntry
+from orchestration.definition.values import NAME, whole_numbers
 from orchestration.specs.trial import FrozenDict
 
 if TYPE_CHECKING:
     from methods.contract.method import Method
 
-_RESERVED = ("method", "config", "vary", *EXECUTION_KEYS)
 MAX_VARIANTS = 10_000
 
 
@@ -70,19 +75,18 @@ class MethodTable:
         """Whether ``label``, or the row it is a variant of, could not be read."""
         return not self.rows or label.partition("/")[0] in self.broken
 
-    def select(self, view: View | None) -> list[MethodRow]:
-        """The rows that a list of labels and groups names; all of them for None. Unknown names are recorded."""
-        if view is None:
+    def select(self, doc: Document, path: Location, names: Sequence[str] | None) -> list[MethodRow]:
+        """The rows that labels and groups name; all of them for None. Unknown names are recorded below ``path``."""
+        if names is None:
             return list(self.rows.values())
         chosen: dict[str, MethodRow] = {}
-        for item in view.items():
-            name = item.string()
+        for name in names:
             if name in self.rows:
                 chosen[name] = self.rows[name]
             elif name in self.groups:
                 chosen.update((label, self.rows[label]) for label in self.groups[name])
-            elif name is not None and not self.is_broken(name):
-                item.error(f"unknown method label {name!r}{nearest(name, [*self.rows, *self.groups])}")
+            elif not self.is_broken(name):
+                doc.error((*path, name), f"unknown method label {name!r}", suggestion(name, [*self.rows, *self.groups]))
         return list(chosen.values())
 
 
@@ -114,138 +118,99 @@ def override(method: str, config: Mapping[str, Any], settings: Mapping[str, Any]
     return FrozenDict(json.loads(json.dumps(dataclasses.asdict(made))))
 
 
-def checked(row: MethodRow, settings: View | None, skip: tuple[str, ...] = ()) -> MethodRow | None:
-    """``row`` with the settings of a mapping; every setting that is refused is recorded at its own line."""
-    if settings is None or settings.value is None:
-        return row
-    if not settings.mapping(None, settings.path):
-        return None
-    values = {k: v.plain() for k, v in settings.children() if k not in skip}
+def checked(doc: Document, path: Location, row: MethodRow, settings: Mapping[str, Any] | None) -> MethodRow | None:
+    """``row`` with settings written at ``path``; every setting that is refused is recorded at its own place."""
     try:
-        return row.with_settings(values)
+        return row.with_settings(settings or {})
+    except SettingsError as error:
+        for refusal in error.found:
+            at = doc.setting(path, refusal.location)
+            if at == path:  # the settings do not fit together: those that are refused by themselves, or else all of them
+                single = [key for key in flatten(settings or {}) if _refuses(row, {key: flatten(settings or {})[key]})]
+                for key in single or [""]:
+                    place = doc.setting(path, tuple(key.split(".")))
+                    doc.error(place, f"method {row.method!r}: {refusal.message}", refusal.cure)
+            else:
+                doc.error(at, f"method {row.method!r}: {refusal.message}", refusal.cure)
     except ValueError as error:
-        _record(row.method, row.config, {k: v for k, v in settings.children() if k not in skip}, settings, error)
-        return None
+        doc.error(path, f"method {row.method!r}: {error}", "change its settings")
+    return None
 
 
-def _record(method: str, config: Mapping[str, Any], settings: Mapping[str, View], whole: View, error: ValueError) -> None:
-    """Records each setting that is refused by itself at its own line, or else that they do not fit together."""
-    single = False
-    for key, view in settings.items():
-        for inner, at in _leaves(key, view):
-            try:
-                override(method, config, {inner: at.plain()})
-            except ValueError as one:
-                at.error(with_cure(f"method {method!r}: {one}"))
-                single = True
-    if not single:
-        whole.error(with_cure(f"method {method!r}: {error}"))
+def _refuses(row: MethodRow, settings: Mapping[str, Any]) -> bool:
+    try:
+        row.with_settings(settings)
+    except ValueError:
+        return True
+    return False
 
 
-def _leaves(key: str, view: View) -> Iterator[tuple[str, View]]:
-    if view.is_mapping and view.value:
-        for inner, child in view.children():
-            yield from _leaves(f"{key}.{inner}", child)
-    else:
-        yield key, view
-
-
-def read_methods(section: View, ablations: View | None, issues: Issues) -> MethodTable:
-    """The rows of ``methods`` (a mapping from label to settings, or a list of names) and of ``ablations``."""
+def read_methods(doc: Document, entries: Mapping[str, MethodEntry], ablations: Sequence[Mapping[str, Any]]) -> MethodTable:
+    """The rows of ``methods`` and of ``ablations``."""
     table = MethodTable()
-    if isinstance(section.value, list):
-        for item in section.items():
-            name = item.name("method")
-            if name is not None and not _taken(table, name, item) and not _read_row(table, name, item, bare=True):
-                table.broken.add(name)
-    elif section.mapping(None, "methods"):
-        for label, entry in section.children():
-            if not (entry.check_name(label, "method label", entry.key_mark) and _read_row(table, label, entry, bare=False)):
-                table.broken.add(label)
-    if not table.rows and not table.broken and (section.is_mapping or isinstance(section.value, list)):
-        section.error("methods are empty; add at least one, such as heft:")
-    for study in ablations.items() if ablations is not None else []:
-        _read_ablations(table, study)
+    for label, entry in entries.items():
+        if not _read_row(doc, table, label, entry):
+            table.broken.add(label)
+    table.broken |= doc.broken("methods")
+    if not table.rows and not table.broken and doc.has("methods") and ("methods",) not in doc.wrong:
+        doc.error(("methods",), "methods are empty", "add at least one, such as heft:")
+    for i, study in enumerate(ablations):
+        _read_ablations(doc, ("ablations", i), table, study)
     return table
 
 
-def _taken(table: MethodTable, label: str, view: View) -> bool:
-    if label in table.rows or label in table.groups:
-        view.issues.add(view.key_mark, f"method label {label!r} is used twice; rename one")
-        return True
-    return False
-
-
-def _known_method(name: str, view: View) -> bool:
-    try:
-        registry.method_class(name)
-    except InputError as error:
-        view.error(str(error))
-    except ImportError as error:
-        view.error(f"method {name!r} cannot be loaded ({error}); install what it needs")
-    else:
-        return True
-    return False
-
-
-def _read_row(table: MethodTable, label: str, entry: View, bare: bool) -> bool:
+def _read_row(doc: Document, table: MethodTable, label: str, entry: MethodEntry) -> bool:
     """Adds the row (or rows, with ``vary``); False if something is wrong (recorded)."""
-    settings = None if bare or entry.value is None else entry
-    if settings is not None and not settings.mapping(None, f"method {label!r}"):
+    path: Location = ("methods", label)
+    method = entry.method or label
+    at = (*path, "method") if entry.method else path
+    try:
+        registry.method_class(method)
+    except InputError as error:
+        doc.error(at, error.message, error.cure)
         return False
-    named = None if settings is None else settings.child("method")
-    method = label if named is None else named.string()
-    if method is None or not _known_method(method, named or entry):
+    except ImportError as error:
+        doc.error(at, f"method {method!r} cannot be loaded ({error})", "install what it needs")
         return False
-    execution = read_execution(settings) if settings is not None else Execution()
-    row: MethodRow | None = MethodRow(label, method, override(method, {}, {}), execution, entry.key_mark)
-    if row is not None and settings is not None:
-        row = checked(row, settings, _RESERVED)
-    if row is not None and settings is not None:
-        row = checked(row, settings.child("config"))
+    row: MethodRow | None = MethodRow(label, method, override(method, {}, {}), read_execution(entry), doc.mark(path, key=True))
+    for place, settings in ((path, entry.__pydantic_extra__), ((*path, "config"), entry.config)):
+        row = None if row is None else checked(doc, place, row, settings)
     if row is None:
         return False
-    vary = settings.child("vary") if settings is not None else None
-    if vary is None or vary.value is None:
+    if entry.vary is None:
         table.rows[label] = row
         return True
-    table.groups[label] = tuple(_varied(table, row, vary))
+    table.groups[label] = tuple(_varied(doc, (*path, "vary"), table, row, entry.vary))
     return bool(table.groups[label])
 
 
-def _varied(table: MethodTable, row: MethodRow, vary: View) -> Iterator[str]:
-    for suffix, settings in variants(vary, "vary"):
+def _varied(doc: Document, path: Location, table: MethodTable, row: MethodRow, vary: Mapping[str, Any]) -> Iterator[str]:
+    for suffix, settings in variants(doc, path, "vary", vary):
         label = f"{row.label}/{suffix}"
-        try:
-            table.rows[label] = dataclasses.replace(row.with_settings(settings), label=label)
-        except ValueError as error:
-            vary.error(with_cure(f"method {row.method!r}: {error}"))
+        made = checked(doc, path, row, settings)
+        if made is None:
             return
+        table.rows[label] = dataclasses.replace(made, label=label)
         yield label
 
 
-def variants(view: View, what: str, known: Callable[[str], bool] | None = None) -> list[tuple[str, dict[str, Any]]]:
+def variants(doc: Document, path: Location, what: str, vary: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Every combination of ``{key: [values]}`` with a name such as ``steps=3,rate=0.1``; the last key turns fastest."""
-    if not view.mapping(None, what):
-        return []
     axes: list[list[tuple[str, Any]]] = []
-    for key, values in view.children():
-        if known is not None and not known(key):
-            continue
-        options = values.integers(f"values of {key}") if isinstance(values.value, str) and ".." in values.value else None
-        plain = options if options is not None else values.plain()
-        if not isinstance(plain, list) or not plain:
-            values.error(f"{what}.{key} needs a list of values to try, not {plain!r}; write [first, second]")
+    for key, values in vary.items():
+        ranged = isinstance(values, str) and ".." in values
+        options = doc.attempt((*path, key), lambda given=values: whole_numbers(given)) if ranged else values
+        if not isinstance(options, tuple) or not options:
+            if not ranged:
+                doc.error((*path, key), f"{what}.{key} needs a list of values to try, not {shown(options)}", "write [first, second]")
             return []
-        if len({repr(p) for p in plain}) != len(plain):
-            values.error(f"{what}.{key} holds a value twice; remove one")
+        if len({repr(p) for p in options}) != len(options):
+            doc.error((*path, key), f"{what}.{key} holds a value twice", "remove one")
             return []
-        axes.append([(key, p) for p in plain])
-    total = 1
-    for axis in axes:
-        total *= len(axis)
+        axes.append([(key, p) for p in options])
+    total = math.prod(map(len, axes))
     if total > MAX_VARIANTS:
-        view.error(f"{what} gives {total} combinations, more than {MAX_VARIANTS}; use a search for so many")
+        doc.error(path, f"{what} gives {total} combinations, more than {MAX_VARIANTS}", "use a search for so many")
         return []
     return [(",".join(f"{k}={_short(v)}" for k, v in combination), dict(combination)) for combination in itertools.product(*axes)]
 
@@ -254,31 +219,27 @@ def _short(value: Any) -> str:
     return json.dumps(value).replace('"', "").replace(" ", "") if not isinstance(value, str) else value
 
 
-def _read_ablations(table: MethodTable, study: View) -> None:
-    if not study.mapping(None, "ablations"):
-        return
-    base_view = study.child("base")
-    if base_view is None:
-        study.error("ablations lack 'base'; name the method label that they change")
-        return
-    base = base_view.string()
-    if base is None:
+def _read_ablations(doc: Document, path: Location, table: MethodTable, study: Mapping[str, Any]) -> None:
+    base = study.get("base")
+    if not isinstance(base, str):
+        doc.error((*path, "base") if "base" in study else path, "ablations lack 'base'", "name the method label that they change")
         return
     if base not in table.rows:
-        table.broken.update(k for k in study.value if k != "base")
-        if table.is_broken(base):
-            return
-        base_view.error(f"unknown base {base!r}{nearest(base, table.rows)}")
+        table.broken.update(k for k in study if k != "base")
+        if not table.is_broken(base):
+            doc.error((*path, "base"), f"unknown base {base!r}", suggestion(base, table.rows))
         return
-    for label, settings in study.children():
-        if label == "base" or not settings.check_name(label, "ablation", settings.key_mark) or _taken(table, label, settings):
+    for label, settings in study.items():
+        at = (*path, label)
+        if label == "base":
             continue
-        if not settings.is_mapping or not settings.value:
-            settings.error(f"ablation {label!r} changes nothing; give it settings, such as {{features.output_shape: false}}")
-            table.broken.add(label)
-            continue
-        row = checked(table.rows[base], settings)
-        if row is None:
-            table.broken.add(label)
-        else:
-            table.rows[label] = dataclasses.replace(row, label=label, mark=settings.key_mark)
+        table.broken.add(label)
+        if not re.match(NAME, label):
+            doc.error(at, f"ablation {label!r} is no proper name", NAME_CURE, key=True)
+        elif label in table.rows or label in table.groups:
+            doc.error(at, f"method label {label!r} is used twice", "rename one", key=True)
+        elif not isinstance(settings, Mapping) or not settings:
+            doc.error(at, f"ablation {label!r} changes nothing", "give it settings, such as {features.output_shape: false}", key=True)
+        elif (row := checked(doc, at, table.rows[base], settings)) is not None:
+            table.rows[label] = dataclasses.replace(row, label=label, mark=doc.mark(at, key=True))
+            table.broken.discard(label)

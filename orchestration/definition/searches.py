@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from envs.problem.errors import InputError, nearest
+from envs.problem.errors import InputError, suggestion
+from methods.contract.validation import Location, shown
+from orchestration.definition.document import Document
 from orchestration.definition.methods import MethodRow, override
-from orchestration.definition.view import View, with_cure
+from orchestration.definition.models import PRUNERS, SAMPLERS, ParameterModel, PrunerModel, SamplerModel, Search
 from orchestration.specs.trial import FrozenDict, Trial, content_hash
 
-SAMPLERS = {
-    "tpe": "TPESampler",
-    "random": "RandomSampler",
-    "grid": "GridSampler",
-    "cma-es": "CmaEsSampler",
-    "nsga-ii": "NSGAIISampler",
-}
-PRUNERS = {
-    "none": "NopPruner",
-    "median": "MedianPruner",
-    "asha": "SuccessiveHalvingPruner",
-    "hyperband": "HyperbandPruner",
-}
-OBJECTIVES = ("best", "curve", "seconds")
-"""All minimised and averaged (geometric mean) over a configuration's problems and seeds: ``best``, the best objective reached
-relative to the problem's lower bound; ``curve``, the mean of the best so far over the budget, likewise relative;
-``seconds``, the learner's time, which depends on the machine."""
-
-_KEYS = ("space", "configurations", "sampler", "pruner", "objectives", "seed", "reports", "storage")
-_PARAMETER_KEYS = ("float", "int", "choice", "log", "step", "when")
 _SET_BY_US = ("self", "seed", "search_space", "constraints_func")
 
 
@@ -169,218 +152,152 @@ class SearchSpec:
         return [replace(t, config=config) for t in self.templates]
 
 
-def read_search(view: View, rows: Sequence[MethodRow]) -> SearchSettings | None:
-    """A ``search`` section for the given rows; None if something in it is wrong (recorded)."""
-    before = len(view.issues.found)
-    if not view.mapping(_KEYS, "search", required=("space",)):
-        return None
-    parameters = _read_space(view.child("space"), rows)
-    sampler = _component(view.child("sampler"), "tpe", SAMPLERS, "optuna.samplers", "sampler")
-    pruner = _component(view.child("pruner"), "none", PRUNERS, "optuna.pruners", "pruner")
-    given = view.child("objectives")
-    objectives = ("best",) if given is None else tuple(_objectives(given))
-    count, seed, reports, storage = (view.child(k) for k in ("configurations", "seed", "reports", "storage"))
-    configurations = None if count is None else count.integer(1)
+def read_search(doc: Document, path: Location, given: Search, rows: Sequence[MethodRow]) -> SearchSettings | None:
+    """The ``search`` section at ``path`` for the given rows; None if something in it is wrong (recorded)."""
+    before = len(doc.issues.found)
+    parameters = _read_space(doc, (*path, "space"), given.space, rows)
+    sampler = _component(doc, (*path, "sampler"), given.sampler, "optuna.samplers")
+    pruner = _component(doc, (*path, "pruner"), given.pruner, "optuna.pruners")
+    if len(set(given.objectives)) < len(given.objectives):
+        doc.error((*path, "objectives"), f"objectives hold {max(given.objectives, key=given.objectives.count)!r} twice", "remove one")
+    if given.storage is not None and "://" not in given.storage and not given.storage.startswith(("env:", "file:")):
+        cure = "write postgresql://user@host/database, env:NAME, file:PATH or nothing"
+        doc.error((*path, "storage"), f"storage {given.storage!r} is no URL of a database", cure)
     settings = SearchSettings(
-        tuple(parameters),
-        configurations or 1,
-        sampler or Component("tpe"),
-        pruner or Component("none"),
-        objectives,
-        (0 if seed is None else seed.integer()) or 0,
-        (10 if reports is None else reports.integer(1)) or 10,
-        None if storage is None else _storage(storage),
+        tuple(parameters), given.configurations or 1, sampler, pruner, given.objectives, given.seed, given.reports, given.storage
     )
-    if len(view.issues.found) > before:
-        return None
-    settings = _complete(view, settings, configurations)
-    return settings if len(view.issues.found) == before else None
+    if len(doc.issues.found) == before:
+        settings = _complete(doc, path, settings, given.configurations)
+    return settings if len(doc.issues.found) == before else None
 
 
-def _complete(view: View, settings: SearchSettings, configurations: int | None) -> SearchSettings:
+def _complete(doc: Document, path: Location, settings: SearchSettings, configurations: int | None) -> SearchSettings:
     """Checks what depends on several parts; a grid's number of configurations is the size of the grid."""
     name, several = settings.sampler.name, len(settings.objectives) > 1
-    sampler, pruner = view.child("sampler") or view, view.child("pruner") or view
+    sampler = (*path, "sampler")
     conditional = next((p for p in settings.parameters if p.condition), None)
     if name == "grid":
         endless = next((p.name for p in settings.parameters if p.grid() is None), None)
         if endless is not None:
-            sampler.error(f"sampler 'grid' needs finite parameters, but {endless!r} is continuous; give it a step or choices")
+            doc.error(sampler, f"sampler 'grid' needs finite parameters, but {endless!r} is continuous", "give it a step or choices")
         elif conditional is not None:
-            sampler.error(f"sampler 'grid' cannot have conditions, but {conditional.name!r} has 'when'; use tpe or random")
+            doc.error(sampler, f"sampler 'grid' cannot have conditions, but {conditional.name!r} has 'when'", "use tpe or random")
         else:
             size = settings.size() or 1
             return replace(settings, configurations=min(size, configurations or size))
     elif configurations is None:
-        view.error(f"search lacks 'configurations'; say how many sampler {name!r} may try")
+        doc.error(path, "search lacks 'configurations'", f"say how many sampler {name!r} may try")
     if name == "cma-es":
         choice = next((p.name for p in settings.parameters if p.kind == "choice"), None)
         if choice is not None or conditional is not None or several:
             why = f"{choice!r} is a choice" if choice else "it has conditions" if conditional else "it has several objectives"
-            sampler.error(f"sampler 'cma-es' searches numbers for one objective, but {why}; use tpe")
+            doc.error(sampler, f"sampler 'cma-es' searches numbers for one objective, but {why}", "use tpe")
     if several and settings.pruner.name != "none":
-        pruner.error(f"pruner {settings.pruner.name!r} cannot serve several objectives; use pruner: none")
+        doc.error((*path, "pruner"), f"pruner {settings.pruner.name!r} cannot serve several objectives", "use pruner: none")
     return settings
 
 
-def _storage(view: View) -> str | None:
-    url = view.string()
-    if url is not None and "://" not in url and not url.startswith(("env:", "file:")):
-        view.error(f"storage {url!r} is no URL of a database; write postgresql://user@host/database, env:NAME, file:PATH or nothing")
-    return url
-
-
-def _objectives(view: View) -> list[str]:
-    found = [name for item in view.items() if (name := item.choice(OBJECTIVES, "objective of a search")) is not None]
-    if len(set(found)) != len(found):
-        view.error(f"objectives hold {max(found, key=found.count)!r} twice; remove one")
-    return found or ["best"]
-
-
-def _component(view: View | None, default: str, known: Mapping[str, str], module: str, what: str) -> Component | None:
-    """A sampler or pruner by name, or a mapping with ``name`` and options of Optuna's class."""
-    if view is None or view.value is None:
-        return Component(default)
-    if not view.is_mapping:
-        name = view.choice(list(known), what)
-        return None if name is None else Component(name)
-    name_view = view.child("name")
-    if name_view is None:
-        view.error(f"{what} lacks 'name'; known are {', '.join(known)}")
-        return None
-    name = name_view.choice(list(known), what)
-    if name is None:
-        return None
-    import importlib
-
-    cls = getattr(importlib.import_module(module), known[name])
-    options = [p for p in inspect.signature(cls).parameters if p not in _SET_BY_US]
-    before = len(view.issues.found)
-    view.mapping(["name", *options], f"{what} {name!r}")
-    given = {k: v.plain() for k, v in view.children() if k != "name"}
-    if len(view.issues.found) == before and name != "grid":
+def _component(doc: Document, path: Location, given: SamplerModel | PrunerModel, module: str) -> Component:
+    """A sampler or pruner, with options that Optuna's class accepts."""
+    what, options = f"{path[-1]} {given.name!r}", given.model_extra or {}
+    component = Component(given.name, FrozenDict(options))
+    if not options:
+        return component
+    cls = getattr(importlib.import_module(module), component.class_name)
+    known = [p for p in inspect.signature(cls).parameters if p not in _SET_BY_US]
+    unknown = [key for key in options if key not in known]
+    for key in unknown:
+        doc.error((*path, key), f"unknown key {key!r} in {what}", suggestion(key, ["name", *known]), key=True)
+    if not unknown and given.name != "grid":
         try:
-            cls(**given)
+            cls(**options)
         except (ValueError, TypeError, ImportError) as error:
-            view.error(with_cure(f"{what} {name!r} cannot take {given}: {error}", "change its options"))
-            return None
-    return Component(name, FrozenDict(given))
+            doc.error(path, f"{what} cannot take {options}: {error}", "change its options")
+    return component
 
 
-def _read_space(view: View | None, rows: Sequence[MethodRow]) -> list[Parameter]:
-    if view is None or not view.mapping(None, "space"):
-        return []
-    if not view.value:
-        view.error("space is empty; name at least one setting, such as {temperature: {float: [0.1, 10], log: true}}")
+def _read_space(doc: Document, path: Location, space: Mapping[str, ParameterModel], rows: Sequence[MethodRow]) -> list[Parameter]:
+    if not space and path not in doc.wrong and not doc.broken(*map(str, path)):
+        doc.error(path, "space is empty", "name at least one setting, such as {temperature: {float: [0.1, 10], log: true}}")
     found: dict[str, Parameter] = {}
-    for name, entry in view.children():
-        parameter = _read_parameter(name, entry)
-        if parameter is None:
-            continue
-        found[name] = parameter
-        for row in rows:
-            _check_edges(row, parameter, entry)
-    conditions = {name: entry.child("when") for name, entry in view.children() if name in found and entry.has("when")}
-    for name, condition in conditions.items():
-        if condition is not None:
-            found[name] = replace(found[name], condition=_read_condition(name, condition, found))
-    return _ordered(view, found)
+    for name, given in space.items():
+        parameter = doc.attempt((*path, name), lambda name=name, given=given: _parameter(name, given))
+        if parameter is not None:
+            found[name] = parameter
+            _check_edges(doc, (*path, name), parameter, rows)
+    for name, parameter in list(found.items()):
+        if space[name].when:
+            found[name] = replace(parameter, condition=_condition(doc, (*path, name, "when"), name, space[name].when, found))
+    return _ordered(doc, path, found)
 
 
-def _check_edges(row: MethodRow, parameter: Parameter, entry: View) -> None:
-    for value in parameter.edges():
-        try:
-            override(row.method, row.config, {parameter.name: value})
-        except (InputError, ValueError) as error:
-            entry.error(with_cure(f"method {row.label!r} cannot take {parameter.name} = {value!r}: {error}", "change the space"))
-            return
+def _check_edges(doc: Document, path: Location, parameter: Parameter, rows: Sequence[MethodRow]) -> None:
+    for row in rows:
+        for value in parameter.edges():
+            try:
+                override(row.method, row.config, {parameter.name: value})
+            except ValueError as error:
+                message, cure = (error.message, error.cure) if isinstance(error, InputError) else (str(error), "change the space")
+                doc.error(path, f"method {row.label!r} cannot take {parameter.name} = {shown(value)}: {message}", cure)
+                break
 
 
-def _read_parameter(name: str, view: View) -> Parameter | None:
-    if isinstance(view.value, list):
-        return _choices(name, view)
-    if not view.mapping(_PARAMETER_KEYS, f"parameter {name!r}"):
-        return None
-    kinds = [k for k in ("float", "int", "choice") if k in view.value]
+def _parameter(name: str, given: ParameterModel) -> Parameter:
+    """The parameter; InputError if its keys do not fit together."""
+    kinds = {k: v for k, v in (("float", given.floats), ("int", given.ints), ("choice", given.choice)) if v is not None}
     if len(kinds) != 1:
-        view.error(f"parameter {name!r} needs exactly one of float, int and choice; write {{float: [low, high]}}")
-        return None
-    kind = kinds[0]
-    body = view.child(kind)
-    log, step = view.child("log"), view.child("step")
-    if body is None:
-        return None
+        raise InputError(f"parameter {name!r} needs exactly one of float, int and choice", "write {float: [low, high]}")
+    kind, values = next(iter(kinds.items()))
     if kind == "choice":
-        if log is not None or step is not None:
-            view.error(f"parameter {name!r} is a choice, which has no log and no step; remove them")
-        return _choices(name, body)
-    return _numeric(name, kind, view, body, bool(log.boolean()) if log is not None else False, step)
-
-
-def _choices(name: str, view: View) -> Parameter | None:
-    values = view.plain()
-    if not isinstance(values, list) or not values:
-        view.error(f"parameter {name!r} needs a list of choices, not {values!r}; write choice: [first, second]")
-        return None
-    if len({repr(v) for v in values}) != len(values):
-        view.error(f"parameter {name!r} holds a choice twice; remove one")
-        return None
-    return Parameter(name, "choice", choices=tuple(values))
-
-
-def _numeric(name: str, kind: str, view: View, body: View, log: bool, step_view: View | None) -> Parameter | None:
-    bounds = body.plain()
-    right = int if kind == "int" else (int, float)
-    if not isinstance(bounds, list) or len(bounds) != 2 or any(isinstance(b, bool) or not isinstance(b, right) for b in bounds):
-        body.error(f"parameter {name!r} needs two {'whole ' if kind == 'int' else ''}numbers, not {bounds!r}; write {kind}: [low, high]")
-        return None
-    low, high = bounds if kind == "int" else map(float, bounds)
+        if given.log or given.step is not None:
+            raise InputError(f"parameter {name!r} is a choice, which has no log and no step", "remove them")
+        if not values:
+            raise InputError(f"parameter {name!r} has no choices", "write choice: [first, second]")
+        if len({repr(v) for v in values}) != len(values):
+            raise InputError(f"parameter {name!r} holds a choice twice", "remove one")
+        return Parameter(name, kind, choices=values)
+    low, high = values
     if not low < high:
-        body.error(f"parameter {name!r} has low {low} not below high {high}; swap or change them")
-        return None
-    if log and low <= 0:
-        body.error(f"parameter {name!r} is on a log scale from {low}; begin above 0, or remove log")
-        return None
-    step = None
-    if step_view is not None:
-        step = step_view.integer(1) if kind == "int" else step_view.number(0, exclusive=True)
-        if log and step is not None:
-            view.error(f"parameter {name!r} has both log and step; remove one")
-            return None
-    return Parameter(name, kind, low, high, log=log, step=step)
+        raise InputError(f"parameter {name!r} has low {low} not below high {high}", "swap or change them")
+    if given.log and low <= 0:
+        raise InputError(f"parameter {name!r} is on a log scale from {low}", "begin above 0, or remove log")
+    if given.log and given.step is not None:
+        raise InputError(f"parameter {name!r} has both log and step", "remove one")
+    step = given.step
+    if kind == "int" and step is not None:
+        if not step.is_integer():
+            raise InputError(f"parameter {name!r} has step {step:g}", "give whole numbers a whole step")
+        step = int(step)
+    return Parameter(name, kind, low, high, log=given.log, step=step)
 
 
-def _read_condition(name: str, view: View, found: Mapping[str, Parameter]) -> FrozenDict:
-    if not view.mapping(None, f"when of parameter {name!r}"):
-        return FrozenDict()
+def _condition(doc: Document, path: Location, name: str, when: Mapping[str, Any], found: Mapping[str, Parameter]) -> FrozenDict:
     condition = {}
-    for other, wanted in view.children():
-        values = [i.plain() for i in wanted.items()]
+    for other, wanted in when.items():
+        values = wanted if isinstance(wanted, tuple) else (wanted,)
+        at = (*path, other)
         if other not in found or other == name:
-            wanted.issues.add(
-                wanted.key_mark, f"when of {name!r} names {other!r}, which is not searched{nearest(other, set(found) - {name})}"
-            )
+            doc.error(at, f"when of {name!r} names {other!r}, which is not searched", suggestion(other, set(found) - {name}), key=True)
         elif found[other].kind != "choice":
-            wanted.issues.add(wanted.key_mark, f"when of {name!r} names {other!r}, which is no choice; make it one")
+            doc.error(at, f"when of {name!r} names {other!r}, which is no choice", "make it one", key=True)
         else:
-            unknown = next((v for v in values if v not in found[other].choices), None)
-            if unknown is not None:
-                wanted.error(f"when of {name!r}: {other!r} never is {unknown!r}{nearest(str(unknown), map(str, found[other].choices))}")
+            choices = found[other].choices
+            for value in values:
+                if value not in choices:
+                    doc.error(at, f"when of {name!r}: {other!r} never is {shown(value)}", suggestion(str(value), map(str, choices)))
             condition[other] = values
     return FrozenDict(condition)
 
 
-def _ordered(view: View, found: Mapping[str, Parameter]) -> list[Parameter]:
+def _ordered(doc: Document, path: Location, found: Mapping[str, Parameter]) -> list[Parameter]:
     """Parameters after those that their conditions name; a cycle is recorded."""
     order: list[Parameter] = []
-    done: set[str] = set()
-    left = list(found.values())
+    left = dict(found)
     while left:
-        ready = [p for p in left if set(p.condition) <= done]
+        ready = [p for p in left.values() if not set(p.condition) & set(left)]
         if not ready:
-            view.error(f"conditions form a cycle through {', '.join(p.name for p in left)}; remove one 'when'")
+            doc.error(path, f"conditions form a cycle through {', '.join(left)}", "remove one 'when'")
             return order
         order.extend(ready)
-        done.update(p.name for p in ready)
-        left = [p for p in left if p.name not in done]
+        left = {name: p for name, p in left.items() if p not in ready}
     return order

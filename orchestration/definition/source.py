@@ -1,52 +1,36 @@
-"""Reads sweep YAML into plain values that remember their lines, and merges ``include``d fragments.
+"""Reads sweep YAML into plain values that remember their places, and merges ``include``d fragments.
 
-Safe by construction: values are built here from the parsed nodes, tags are refused, names follow YAML 1.2 (``on`` and ``no``
-are words, ``1e-4`` is a number), files are confined to the project. What the values mean does not belong here.
+Safe by construction: values are built here from the events of the parser, one after another, so that tags, too many or too deeply nested
+values and too many fragments are refused before they cost anything; files are confined to the project. YAML is that of version 1.2 (``on``
+and ``no`` are words, ``1e-4`` is a number). What the values mean does not belong here.
 """
 
 from __future__ import annotations
 
+import io
 import math
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML, events
+from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
+from ruamel.yaml.nodes import ScalarNode
 
 from orchestration.definition.issues import Issues, Mark
 
-MAX_BYTES = 1 << 20
-MAX_VALUES = 200_000
-_STRING = "tag:yaml.org,2002:str"
+MAX_BYTES = 256 << 10
+MAX_VALUES = 40_000
+MAX_DEPTH = 40
+MAX_DIGITS = 18
+MAX_FRAGMENTS = 200
+MAX_CHAIN = 16
+"""Fragments that include one another."""
 
 
-class _Loader(yaml.SafeLoader):
-    """Composes nodes only; scalars are resolved by the core schema of YAML 1.2."""
-
-    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 (the library's own class attribute)
-
-
-_SCALARS = (
-    ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
-    ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
-    ("int", re.compile(r"^[-+]?[0-9][0-9_]*$"), list("-+0123456789")),
-    (
-        "float",
-        re.compile(r"^(?:[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"),
-        list("-+.0123456789"),
-    ),
-)
-for _name, _pattern, _first in _SCALARS:
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", _pattern, _first)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what either version of YAML would read as something other than a word."""
-
-
-for _name, _pattern, _first in _SCALARS:
-    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", _pattern, _first)
+class _Refused(Exception):
+    """Ends the reading of a file, or of all of them; what is wrong is recorded."""
 
 
 @dataclass
@@ -66,8 +50,11 @@ class Node:
 
 
 def write_yaml(plain: Any) -> str:
-    """Plain values as YAML that `read_source` (and any reader of YAML 1.1) reads as the same."""
-    return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    """Plain values as YAML that `read_source` reads as the same."""
+    yaml, text = YAML(typ="safe", pure=True), io.StringIO()
+    yaml.default_flow_style, yaml.width, yaml.sort_base_mapping_type_on_output = False, 120, False  # type: ignore[assignment]
+    yaml.dump(plain, text)
+    return text.getvalue()
 
 
 @dataclass(frozen=True)
@@ -85,11 +72,12 @@ def read_source(path: Path, issues: Issues) -> Source | None:
     """The sweep at ``path`` with its fragments merged; None (and issues) if it cannot be read."""
     root = project_root(path)
     reader = _Reader(root, issues)
-    node = reader.read(path, str(path), ())
-    if node is None:
+    try:
+        node = reader.read(path, str(path), ())
+    except _Refused:
         return None
     if not isinstance(node.value, dict):
-        issues.add(node.mark, "a sweep is a mapping with keys such as sweep, problems and methods; see docs/sweeps.md")
+        issues.add(node.mark, "a sweep is a mapping with keys such as sweep, problems and methods", "see docs/sweeps.md")
         return None
     return Source(path, root, node, reader.files)
 
@@ -104,119 +92,62 @@ def project_root(path: Path) -> Path:
 
 
 def confined(name: str, base: Path, root: Path) -> Path | None:
-    """``name`` relative to ``base`` with links resolved, or None if that leaves ``root``."""
-    target = (base / name).resolve()
+    """``name`` relative to ``base`` with links resolved, or None if that leaves ``root`` or is no name of a file."""
+    try:
+        target = (base / name).resolve()
+    except (ValueError, OSError):  # a NUL in the name, or a loop of links
+        return None
     return target if target.is_relative_to(root) else None
 
 
 class _Reader:
+    """Reads files one inside another; what is too much ends all of it by `_Refused`."""
+
     def __init__(self, root: Path, issues: Issues) -> None:
         self.root, self.issues = root, issues
         self.files: dict[str, str] = {}
-        self.count = 0
+        self.values = self.fragments = 0
 
-    def read(self, path: Path, shown: str, chain: tuple[Path, ...]) -> Node | None:
+    def read(self, path: Path, shown: str, chain: tuple[Path, ...]) -> Node:
         """One file with its fragments; ``chain`` is what includes it."""
         text = self._text(path, shown)
-        if text is None:
-            return None
-        node = self._compose(text, shown)
-        if node is None:
-            return None
+        node = self._parse(text, shown)
         self.files[shown] = text
         return self._include(node, path, (*chain, path.resolve()))
 
-    def _text(self, path: Path, shown: str) -> str | None:
+    def refuse(self, mark: Mark, message: str, cure: str) -> _Refused:
+        """Record what cannot be read on from."""
+        self.issues.add(mark, message, cure)
+        return _Refused()
+
+    def _text(self, path: Path, shown: str) -> str:
         try:
             if path.stat().st_size > MAX_BYTES:
-                self.issues.add(Mark(shown, 0), f"is larger than {MAX_BYTES >> 20} MiB; a sweep is a text of some pages")
-                return None
-            return path.read_bytes().decode("utf-8")
+                raise self.refuse(
+                    Mark(shown), f"is larger than {MAX_BYTES >> 10} KiB", "a sweep is a text of some pages, so split or shorten it"
+                )
+            return path.read_bytes().decode("utf-8-sig")
         except UnicodeDecodeError:
-            self.issues.add(Mark(shown, 0), "is not UTF-8 text; save it as UTF-8")
-        except OSError as error:
+            raise self.refuse(Mark(shown), "is not UTF-8 text", "save it as UTF-8") from None
+        except (OSError, ValueError) as error:
             near = sorted(p.name for p in path.parent.glob("*.yaml"))[:8] if path.parent.is_dir() else []
-            hint = f"; the folder has {', '.join(near)}" if near else "; check the path"
-            self.issues.add(Mark(shown, 0), f"cannot be read ({error.strerror or error}){hint}")
-        return None
+            hint = f"the folder has {', '.join(near)}" if near else "check the path"
+            raise self.refuse(Mark(shown), f"cannot be read ({getattr(error, 'strerror', None) or error})", hint) from None
 
-    def _compose(self, text: str, shown: str) -> Node | None:
+    def _parse(self, text: str, shown: str) -> Node:
+        yaml = YAML(typ="safe", pure=True)
         try:
-            for token in yaml.scan(text, Loader=yaml.SafeLoader):
-                if isinstance(token, yaml.TagToken):
-                    tag = "".join(part or "" for part in token.value)
-                    self.issues.add(Mark(shown, token.start_mark.line + 1), f"tag {tag!r} is not allowed; write the plain value")
-                    return None
-            documents = list(yaml.compose_all(text, Loader=_Loader))
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = mark.line + 1 if mark else 0
-            self.issues.add(
-                Mark(shown, line), f"is not valid YAML: {error.problem or error.context}; check indentation, colons and quotes here"
-            )
-            return None
-        except yaml.YAMLError as error:
-            self.issues.add(Mark(shown, 0), f"is not valid YAML: {error}; save it as plain UTF-8 text")
-            return None
-        if not documents or documents[0] is None:
-            self.issues.add(Mark(shown, 0), "is empty; see docs/sweeps.md for what a sweep holds")
-            return None
-        if len(documents) > 1:
-            line = documents[1].start_mark.line + 1
-            self.issues.add(Mark(shown, line), "a second document begins here; keep one sweep a file and remove '---'")
-            return None
-        return self._node(documents[0], shown, ())
-
-    def _node(self, node: yaml.Node, shown: str, above: tuple[int, ...]) -> Node:
-        mark = Mark(shown, node.start_mark.line + 1)
-        self.count += 1
-        if id(node) in above:
-            self.issues.add(mark, "an alias contains itself; write the value out")
-            return Node(None, mark)
-        if self.count > MAX_VALUES:
-            if self.count == MAX_VALUES + 1:
-                self.issues.add(mark, f"more than {MAX_VALUES} values; aliases multiply, so write fewer of them")
-            return Node(None, mark)
-        above = (*above, id(node))
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, shown, mark, above)
-        if isinstance(node, yaml.SequenceNode):
-            return Node([self._node(v, shown, above) for v in node.value], mark)
-        return Node(self._scalar(node, mark), mark)
-
-    def _mapping(self, node: yaml.MappingNode, shown: str, mark: Mark, above: tuple[int, ...]) -> Node:
-        result = Node({}, mark)
-        for key_node, value_node in node.value:
-            at = Mark(shown, key_node.start_mark.line + 1)
-            if not isinstance(key_node, yaml.ScalarNode):
-                self.issues.add(at, "a key must be a word, not a list or mapping; quote it if it is a word")
-                continue
-            key = key_node.value
-            if key == "<<":
-                self.issues.add(at, "merge keys ('<<') are not read; use include, or write the values out")
-                continue
-            if key in result.value:
-                self.issues.add(at, f"key {key!r} is given twice (first in line {result.keys[key].line}); remove one")
-                continue
-            result.keys[key] = at
-            result.value[key] = self._node(value_node, shown, above)
-        return result
-
-    def _scalar(self, node: yaml.Node, mark: Mark) -> Any:
-        kind, text = node.tag.rpartition(":")[2], node.value
-        if kind == "null":
-            return None
-        if kind == "bool":
-            return text.lower() == "true"
-        if kind == "int":
-            return int(text)
-        if kind == "float":
-            value = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-            if math.isnan(value):
-                self.issues.add(mark, "NaN is not a value that anything can use; write a number")
-                return None
-            return value
-        return text
+            node = _Document(self, yaml, shown).build(yaml.parse(io.StringIO(text)))
+        except (MarkedYAMLError, YAMLWarning) as error:
+            mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            problem = getattr(error, "problem", None) or getattr(error, "context", None) or str(error)
+            at = Mark(shown, mark.line + 1, mark.column + 1) if mark else Mark(shown)
+            raise self.refuse(at, f"is not valid YAML: {problem}", "check indentation, colons and quotes here") from None
+        except (YAMLError, ValueError, IndexError, AttributeError, NotImplementedError) as error:
+            raise self.refuse(Mark(shown), f"is not valid YAML: {error}", "save it as plain UTF-8 text") from None
+        if node is None:
+            raise self.refuse(Mark(shown), "is empty", "see docs/sweeps.md for what a sweep holds")
+        return node
 
     def _include(self, node: Node, path: Path, chain: tuple[Path, ...]) -> Node:
         if isinstance(node.value, list):
@@ -236,27 +167,177 @@ class _Reader:
         return node
 
     def _fragment(self, item: Node, path: Path, chain: tuple[Path, ...]) -> Node | None:
+        add, mark = self.issues.add, item.mark
         if not isinstance(item.value, str):
-            self.issues.add(item.mark, f"include needs the path of a file, not {item.value!r}; write include: fragments/graphs.yaml")
+            add(mark, f"include needs the path of a file, not {item.value!r}", "write include: fragments/graphs.yaml")
             return None
         target = confined(item.value, path.parent, self.root)
         if target is None:
-            self.issues.add(item.mark, f"include {item.value!r} leaves the folder {self.root}; move the fragment into it")
+            add(mark, f"include {item.value!r} leaves the folder {self.root}", "move the fragment into it")
             return None
         if target in chain:
             names = " -> ".join(p.name for p in (*chain[chain.index(target) :], target))
-            self.issues.add(item.mark, f"includes form a cycle: {names}; remove one of them")
+            add(mark, f"includes form a cycle: {names}", "remove one of them")
             return None
         if not target.is_file():
             near = sorted(p.name for p in target.parent.glob("*.yaml"))[:8] if target.parent.is_dir() else []
             hint = f"the folder has {', '.join(near)}" if near else f"there is no YAML file in {target.parent}"
-            self.issues.add(item.mark, f"include {item.value!r} does not exist; {hint}")
+            add(mark, f"include {item.value!r} does not exist", hint)
             return None
-        fragment = self.read(target, str(_relative(target)), chain)
-        if fragment is not None and not isinstance(fragment.value, dict):
-            self.issues.add(fragment.mark, "an included fragment must be a mapping; give its values keys")
+        self.fragments += 1
+        if self.fragments > MAX_FRAGMENTS:
+            raise self.refuse(mark, f"more than {MAX_FRAGMENTS} fragments are included", "include each once, from the sweep itself")
+        if len(chain) > MAX_CHAIN:
+            raise self.refuse(mark, f"fragments include one another more than {MAX_CHAIN} deep", "include them from the sweep itself")
+        try:
+            fragment = self.read(target, str(_relative(target)), chain)
+        except RecursionError:  # the caller's own stack was nearly full
+            raise self.refuse(mark, "fragments are nested too deeply", "include them from the sweep itself") from None
+        if not isinstance(fragment.value, dict):
+            add(fragment.mark, "an included fragment must be a mapping", "give its values keys")
             return None
         return fragment
+
+
+@dataclass
+class _Open:
+    """A mapping or list whose end has not come yet."""
+
+    node: Node
+    key: str | None = None
+    dropped: bool = False
+    """Whether the value of the key that stands now is not kept, because the key is wrong."""
+
+
+class _Document:
+    """Builds the nodes of one file from the parser's events, without recursion."""
+
+    def __init__(self, reader: _Reader, yaml: YAML, shown: str) -> None:
+        self.reader, self.yaml, self.shown = reader, yaml, shown
+        self.open: list[_Open] = []
+        self.anchors: dict[str, Node] = {}
+        self.root: Node | None = None
+
+    def build(self, found: Iterator[Any]) -> Node | None:
+        """The document's value; None if there is none."""
+        documents = 0
+        for event in found:
+            if isinstance(event, events.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise self._refuse(event, "a second document begins here", "keep one sweep a file and remove '---'")
+            elif isinstance(event, events.MappingEndEvent | events.SequenceEndEvent):
+                self.open.pop()
+            elif isinstance(event, events.NodeEvent):
+                self._node(event)
+        # A file of comments alone is a document of one empty scalar, or none.
+        return None if self.root is None or self.root.value is None else self.root
+
+    def _refuse(self, event: Any, message: str, cure: str) -> _Refused:
+        return self.reader.refuse(self._mark(event), message, cure)
+
+    def _mark(self, event: Any) -> Mark:
+        return Mark(self.shown, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _node(self, event: Any) -> None:
+        mark = self._mark(event)
+        if getattr(event, "tag", None) is not None and not isinstance(event, events.AliasEvent):
+            raise self._refuse(event, f"tag {str(event.tag).replace('tag:yaml.org,2002:', '!!')!r} is not allowed", "write the plain value")
+        self._count(mark)
+        waits_for_key = bool(self.open) and isinstance(self.open[-1].node.value, dict) and self.open[-1].key is None
+        if isinstance(event, events.AliasEvent):
+            node = self._alias(event, mark)
+        elif isinstance(event, events.ScalarEvent):
+            node = Node(event.value if waits_for_key else self._scalar(event, mark), mark)
+        else:
+            node = Node({} if isinstance(event, events.MappingStartEvent) else [], mark)
+        if event.anchor and not isinstance(event, events.AliasEvent):
+            self.anchors[event.anchor] = node
+        if waits_for_key:
+            self._key(node)
+        else:
+            self._place(node)
+        if isinstance(event, events.MappingStartEvent | events.SequenceStartEvent):
+            self.open.append(_Open(node))
+            if len(self.open) > MAX_DEPTH:
+                raise self._refuse(event, f"values are nested more than {MAX_DEPTH} deep", "close the brackets, or write it flatter")
+
+    def _count(self, mark: Mark, more: int = 1) -> None:
+        self.reader.values += more
+        if self.reader.values > MAX_VALUES:
+            raise self.reader.refuse(
+                mark, f"there are more than {MAX_VALUES} values", "aliases multiply, so write fewer of them, or use ranges such as 0..9"
+            )
+
+    def _key(self, node: Node) -> None:
+        at, top = self.reader.issues, self.open[-1]
+        top.key, top.dropped = "", True
+        if isinstance(node.value, dict | list):
+            at.add(node.mark, "a key must be a word, not a list or mapping", "quote it if it is a word")
+        elif node.value == "<<":
+            at.add(node.mark, "merge keys ('<<') are not read", "use include, or write the values out")
+        elif str(node.value) in top.node.value:
+            line = top.node.keys[str(node.value)].line
+            at.add(node.mark, f"key {node.value!r} is given twice (first in line {line})", "remove one")
+        else:
+            top.key, top.dropped = str(node.value), False
+            top.node.keys[top.key] = node.mark
+
+    def _place(self, node: Node) -> None:
+        if not self.open:
+            self.root = node
+            return
+        top = self.open[-1]
+        if isinstance(top.node.value, list):
+            top.node.value.append(node)
+        else:
+            if not top.dropped:
+                top.node.value[str(top.key)] = node
+            top.key = None
+
+    def _alias(self, event: Any, mark: Mark) -> Node:
+        target = self.anchors.get(event.anchor)
+        if target is None:
+            raise self._refuse(event, f"alias {event.anchor!r} names nothing before it", "write the value out")
+        if any(o.node is target for o in self.open):
+            self.reader.issues.add(mark, "an alias contains itself", "write the value out")
+            return Node(None, mark)
+        return self._copy(target, mark)
+
+    def _copy(self, node: Node, mark: Mark) -> Node:
+        """The node once more, for merging changes nodes in place."""
+        self._count(mark)
+        value = node.value
+        if isinstance(value, dict):
+            value = {k: self._copy(v, mark) for k, v in value.items()}
+        elif isinstance(value, list):
+            value = [self._copy(v, mark) for v in value]
+        return Node(value, node.mark, dict(node.keys))
+
+    def _scalar(self, event: Any, mark: Mark) -> Any:
+        text = event.value
+        tag = self.yaml.resolver.resolve(ScalarNode, text, event.implicit)
+        kind = str(tag).rpartition(":")[2]
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() == "true"
+        if (kind in ("int", "float") and len(text) > 2 * MAX_DIGITS) or (
+            kind == "int" and len(text.replace("_", "").lstrip("+-")) > MAX_DIGITS
+        ):
+            self.reader.issues.add(
+                mark, f"{text[:12]}… has {len(text)} digits", f"numbers here have at most {MAX_DIGITS}; write fewer, or quote a word"
+            )
+            return None
+        if kind == "int":
+            return int(text.replace("_", ""), 0 if text.lstrip("+-")[:2] in ("0x", "0o", "0b") else 10)
+        if kind == "float":
+            value = float(text.lower().replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
+            if math.isnan(value):
+                self.reader.issues.add(mark, "NaN is not a value that anything can use", "write a number")
+                return None
+            return value
+        return text
 
 
 def _relative(path: Path) -> Path:

@@ -11,25 +11,20 @@ from typing import Any
 
 from envs.problem.errors import InputError, nearest
 from methods.contract import registry
-from orchestration.definition.execution import EXECUTION_KEYS, Execution
-from orchestration.definition.expansion import Expander, Expansion, equal_trials
+from orchestration.definition.document import Document
+from orchestration.definition.execution import Execution
+from orchestration.definition.expansion import Expander, Expansion, UnfittingStage, equal_trials
 from orchestration.definition.issues import Issues, Mark, SweepErrors
-from orchestration.definition.methods import MethodRow, MethodTable, read_methods
-from orchestration.definition.problems import ProblemTable, read_problems
-from orchestration.definition.reports import read_report
+from orchestration.definition.methods import MethodRow, read_methods
+from orchestration.definition.models import StageModel, SweepModel
+from orchestration.definition.problems import read_problems
+from orchestration.definition.reports import check_report
 from orchestration.definition.searches import SearchSpec
-from orchestration.definition.source import Node, Source, read_source, write_yaml
+from orchestration.definition.source import Source, read_source, write_yaml
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
-from orchestration.definition.view import View, with_cure
 from orchestration.specs.sources import build_problem, must_be_traced
 from orchestration.specs.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
 
-_STAGE_KEYS = ("on", "per")
-"""Keys that a sweep without ``stages`` may give at its top."""
-_KEYS = (
-    "sweep", "description", "problems", "methods", "ablations", "seeds", "budget", "evaluator", "evaluators", "stages", "search",
-    "report", *EXECUTION_KEYS, *_STAGE_KEYS,
-)  # fmt: skip
 ONLY_STAGE = "main"
 """Name of the stage of a sweep without ``stages``."""
 
@@ -119,12 +114,12 @@ class Sweep:
                 built[spec.content_hash] = build_problem(spec).n_nodes
             except InputError as error:
                 mark = self.problem_marks.get(spec.graph_label, Mark(str(self.path), 0))
-                issues.add(mark, with_cure(f"problem {spec.label}: {error}", "change the graph, the network or the costs"))
+                issues.add(mark, f"problem {spec.label}: {error.message}", error.cure)
         for row, spec in self._pairs(built):
             try:
                 registry.build(row.method, row.config, [build_problem(spec)], 0)
             except InputError as error:
-                issues.add(row.mark, with_cure(f"method {row.label!r} on {spec.label}: {error}", "change its settings"))
+                issues.add(row.mark, f"method {row.label!r} on {spec.label}: {error.message}", error.cure)
         issues.raise_any()
 
     def _pairs(self, sizes: Mapping[str, int]) -> Iterator[tuple[MethodRow, ProblemSpec]]:
@@ -159,54 +154,38 @@ def load_sweep(path: str | Path) -> Sweep:
 
 
 def _read(source: Source, issues: Issues) -> Sweep | None:
-    top = View(source.node, "", issues)
-    top.mapping(_KEYS, "the sweep", required=("sweep", "problems", "methods"))
-    name_view, description, report = top.child("sweep"), top.child("description"), top.child("report")
-    name = None if name_view is None else name_view.name("sweep")
-    problems_view, methods_view = top.child("problems"), top.child("methods")
-    problems = ProblemTable(source.root) if problems_view is None else read_problems(problems_view, source.root, issues)
-    methods = MethodTable() if methods_view is None else read_methods(methods_view, top.child("ablations"), issues)
-    evaluators = _evaluators(top.child("evaluators"))
-    shared = read_shared(top, Shared((0,), None, EvaluatorSpec(), Execution()), evaluators)
-    reader = StageReader(problems, methods, evaluators, issues, shared)
-    stages = reader.read_all(_stages(top, source))
-    if report is not None:
-        read_report(report, stages, methods)
-    if name is None or issues.found:
+    doc = Document(source.node, issues)
+    model = doc.read(SweepModel)
+    if model is None:
+        return None
+    problems = read_problems(doc, model.problems, source.root)
+    methods = read_methods(doc, model.methods, model.ablations)
+    evaluators: dict[str, EvaluatorSpec] = {}
+    for name, given in model.evaluators.items():
+        spec = read_evaluator(doc, ("evaluators", name), given, {})
+        if spec is not None:
+            evaluators[name] = spec
+    shared = read_shared(doc, (), model, Shared((0,), None, EvaluatorSpec(), Execution()), evaluators)
+    reader = StageReader(doc, problems, methods, evaluators, shared)
+    if model.stages is None and not doc.has("stages"):
+        alone = {key: getattr(model, key) for key in ("on", "per", "search", "seeds", "budget", "evaluator")}
+        only = reader.read(ONLY_STAGE, StageModel.model_construct(**alone), ())
+        stages = [] if only is None else [only]
+    else:
+        for key in ("search", "on", "per"):
+            if doc.has(key):
+                doc.error((key,), f"key {key!r} belongs into a stage if there are stages", "move it into one of them", key=True)
+        stages = reader.read_all(model.stages or {})
+    if model.report is not None and not any(path[0:1] != ("report",) for path in doc.wrong):
+        check_report(doc, model.report, stages, methods)
+    if issues.found:
         return None
     marks = {e.label: e.mark for c in (problems.networks, problems.graphs) for e in c.entries.values()}
+    plain = source.node.plain()
     return Sweep(
-        name, source.path, source.files[str(source.path)], write_yaml(source.node.plain()), tuple(stages),
-        "" if description is None else str(description.plain() or ""),
-        FrozenDict(report.plain() or {}) if report is not None else FrozenDict(),
-        FrozenDict(source.files), marks,
+        model.sweep, source.path, source.files[str(source.path)], write_yaml(plain), tuple(stages), str(model.description or ""),
+        FrozenDict(plain.get("report") or {}), FrozenDict(source.files), marks,
     )  # fmt: skip
-
-
-def _stages(top: View, source: Source) -> View:
-    """The ``stages`` section, or one made of the sweep's own keys."""
-    given = top.child("stages")
-    if given is not None and given.value is not None:
-        for key in ("search", *_STAGE_KEYS):
-            child = top.child(key)
-            if child is not None:
-                top.issues.add(child.key_mark, f"key {key!r} belongs into a stage if there are stages; move it into one of them")
-        return given
-    keys = [k for k in ("search", *_STAGE_KEYS) if k in top.value]
-    node = Node({k: top.value[k] for k in keys}, top.key_mark, {k: source.node.keys[k] for k in keys})
-    return View(Node({ONLY_STAGE: node}, top.key_mark, {ONLY_STAGE: top.key_mark}), "", top.issues)
-
-
-def _evaluators(section: View | None) -> dict[str, EvaluatorSpec]:
-    if section is None or section.value is None or not section.mapping(None, "evaluators"):
-        return {}
-    found = {}
-    for name, view in section.children():
-        if view.check_name(name, "evaluator", view.key_mark):
-            spec = read_evaluator(view, {})
-            if spec is not None:
-                found[name] = spec
-    return found
 
 
 def _check_expansion(sweep: Sweep, issues: Issues) -> None:
@@ -215,16 +194,15 @@ def _check_expansion(sweep: Sweep, issues: Issues) -> None:
     try:
         expansion = sweep.expansion()
     except InputError as error:
-        text = str(error)
-        stage = next((s for s in sweep.stages if f"stage {s.name!r} " in text[: len(s.name) + 10]), sweep.stages[-1])
-        issues.add(stage.mark, text)
+        stage = error.stage if isinstance(error, UnfittingStage) else sweep.stages[-1]
+        issues.add(stage.mark, error.message, error.cure)
         return
     twins = equal_trials([*expansion.trials, *expansion.waiting])
     if twins is not None:
         one, other = twins
         if one.label != other.label:
             row = next(r for s in sweep.stages for r in s.rows if r.label == other.label)
-            issues.add(row.mark, f"methods {one.label!r} and {other.label!r} are the same in every setting; change or remove one")
+            issues.add(row.mark, f"methods {one.label!r} and {other.label!r} are the same in every setting", "change or remove one")
         else:
             mark = sweep.problem_marks.get(other.problems[0].graph_label, marks[other.stage])
-            issues.add(mark, f"problems {one.problem_label} and {other.problem_label} are the same; remove one")
+            issues.add(mark, f"problems {one.problem_label} and {other.problem_label} are the same", "remove one")

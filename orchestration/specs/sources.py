@@ -180,13 +180,13 @@ def _generated_source(settings: Mapping[str, Any], what: str, base: Path, root: 
         # By its content, as every file: another trace is another problem.
         trace = {"trace": _file(str(parameters.get("trace", RECORDED)), base, root, (".npz",))}
         parameters = {k: v for k, v in parameters.items() if k != "trace"}
-    made = make_config(_generator(what, kind)[0], parameters)
+    made = make_config(generator(what, kind)[0], parameters)
     if kind == "fusion" and seed >= made.cases:
         raise InputError(f"case {seed} is not among the {made.cases} cases of fusion; choose seeds from 0 to {made.cases - 1}")
     return FrozenDict({kind: dataclasses.asdict(made), "seed": seed, **trace})
 
 
-def _generator(what: str, kind: str) -> tuple[type, Any]:
+def generator(what: str, kind: str) -> tuple[type, Any]:
     """The dataclass of parameters and the function of a generated source."""
     module, parameters, function = GENERATED[what][kind]
     loaded = importlib.import_module(module)
@@ -197,7 +197,7 @@ def _generate(what: str, source: Mapping[str, Any]) -> Any:
     from methods.contract.config import make_config
 
     kind = next(k for k in GENERATED[what] if k in source)
-    parameters, function = _generator(what, kind)
+    parameters, function = generator(what, kind)
     return function(make_config(parameters, source[kind]), source["seed"])
 
 

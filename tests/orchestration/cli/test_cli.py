@@ -86,7 +86,7 @@ def test_validate_reports_several_files(sweep: Path, capsys: pytest.CaptureFixtu
     captured = capsys.readouterr()
     assert "tiny.yaml: valid" in captured.out
     assert captured.err.splitlines() == [
-        f"placewright: {bad}:6: unknown method 'hefd'; did you mean 'heft'?",
+        f"placewright: {bad}:6:19: unknown method 'hefd'; did you mean 'heft'?",
         f"placewright: {sweep.with_name('none.yaml')}: cannot be read (No such file or directory); the folder has bad.yaml, tiny.yaml",
     ]
 

@@ -34,13 +34,13 @@ def test_names_place_and_cure(path: Path) -> None:
         load_sweep(path)
     issues = list(caught.value.issues)
     for file, line, message in wanted:
-        match = [i for i in issues if Path(i.mark.file).name == file and i.mark.line == line and message in i.message]
+        match = [i for i in issues if Path(i.mark.file).name == file and i.mark.line == line and message in i.text]
         assert match, f"no error {message!r} at line {line} among:\n{caught.value}"
         issues = [i for i in issues if i is not match[0]]
     assert not issues, f"errors that nobody expects:\n{chr(10).join(map(str, issues))}"
     for issue in caught.value.issues:
-        assert ";" in issue.message or ":" in issue.message, f"no cure in {issue.message!r}"
-        assert "\n" not in issue.message
+        assert ";" in issue.text or ":" in issue.text, f"no cure in {issue.text!r}"
+        assert "\n" not in issue.text
 
 
 def test_corpus_is_large() -> None:

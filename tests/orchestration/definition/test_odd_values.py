@@ -89,5 +89,5 @@ def test_odd_values_are_named(toy_methods: None, tmp_path: Path, part: int) -> N
         except SweepErrors as errors:
             refused += 1
             for issue in errors.issues:
-                assert issue.mark.line > 0 and ";" in issue.message, f"{place} = {odd!r}: {issue}"
+                assert issue.mark.line > 0 and ";" in issue.text, f"{place} = {odd!r}: {issue}"
     assert refused > 20

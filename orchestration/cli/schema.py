@@ -1,0 +1,20 @@
+"""``placewright schema``: the JSON Schema of a sweep, with which editors complete and check sweeps."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    subparsers.add_parser("schema", help="print the JSON Schema of a sweep, for editors")
+
+
+def run(_args: argparse.Namespace) -> None:
+    """Print it."""
+    import json
+
+    from orchestration.definition.schema import sweep_schema
+
+    print(json.dumps(sweep_schema(), indent=1, ensure_ascii=False))
