@@ -35,6 +35,7 @@ from torch import Tensor, nn
 
 from envs.problem.errors import InputError
 from envs.problem.problem import Problem
+from envs.problem.ranges import Count, CountOrNone, NotNegative, Share, Width
 from methods.learning.reinforce import Learner, LearningConfig
 from methods.learning.stepwise import Episode, EpisodeConfig, EpisodeMethod, Steps
 from methods.nets.gpnet import GpNets, make_layout
@@ -51,19 +52,19 @@ RELATIONS = 4
 class PlacetoConfig(EpisodeConfig):
     """Settings of Placeto; defaults as in GiPH's section 5 and Table 5."""
 
-    rounds: int = 8
+    rounds: Count = 8
     """k, rounds of message passing."""
-    hidden: int = 32
+    hidden: Width = 32
     """Hidden units of the policy."""
-    devices: int = 0
+    devices: CountOrNone = 0
     """Devices that the policy can choose among; 0 takes the largest network of the problems."""
-    passes: int = 1
+    passes: Count = 1
     """Traversals of an episode; a later one goes on from where the one before ended."""
-    exploration: float = 0.0
+    exploration: Share = 0.0
     """Probability of a random device, falling linearly to 0 over ``learning.schedule_updates``."""
-    imitation_episodes: int = 0
+    imitation_episodes: CountOrNone = 0
     """Traversals of `pretrain`, over all problems; each is an update."""
-    imitation_learning_rate: float = 1e-3
+    imitation_learning_rate: NotNegative = 1e-3
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.exploration <= 1.0:

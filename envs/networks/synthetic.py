@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.problem.network import DeviceNetwork
 from envs.problem.randomness import check_ranges, seed_label, stream
+from envs.problem.ranges import MOST_DEVICES, Devices
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class NetworkParameters:
         InputError: for a value out of range.
     """
 
-    devices: int = 20
+    devices: Devices = 20
     """m, the number of devices."""
     mean_speed: float = 5.0
     """SP̄, mean speed, FLOP/s (or free work units a second)."""
@@ -46,8 +47,8 @@ class NetworkParameters:
         below_one = math.nextafter(1, 0)
         check_ranges(
             self,
-            devices=(1, math.inf), mean_speed=(1e-300, math.inf), mean_bandwidth=(1e-300, math.inf), mean_delay=(0, math.inf),
-            speed_heterogeneity=(0, below_one), bandwidth_heterogeneity=(0, below_one), hardware_types=(0, math.inf),
+            devices=(1, MOST_DEVICES), mean_speed=(1e-300, math.inf), mean_bandwidth=(1e-300, math.inf), mean_delay=(0, math.inf),
+            speed_heterogeneity=(0, below_one), bandwidth_heterogeneity=(0, below_one), hardware_types=(0, 1024),
             support_probability=(0, 1),
         )  # fmt: skip
 

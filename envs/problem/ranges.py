@@ -9,6 +9,10 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+MOST_TASKS, MOST_DEVICES = 100_000, 4096
+"""Of a generated graph and of a generated network, whose links are matrices."""
+Tasks = Annotated[int, Interval(ge=1, le=MOST_TASKS)]
+Devices = Annotated[int, Interval(ge=1, le=MOST_DEVICES)]
 Count = Annotated[int, Interval(ge=1, le=1_000_000)]
 CountOrNone = Annotated[int, Interval(ge=0, le=1_000_000)]
 """0 switches off what is counted, or leaves the number to the method."""

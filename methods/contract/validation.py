@@ -72,9 +72,9 @@ def bounds(hint: Any) -> dict[str, float]:
 def _range(limits: Sequence[Any]) -> str:
     found = bounds(Annotated[float, *limits]) if limits else {}
     if "ge" in found and "le" in found:
-        return f"from {found['ge']:.12g} to {found['le']:.12g}"
+        return f"from {found['ge']:.15g} to {found['le']:.15g}"
     words = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
-    return " and ".join(f"{word} {found[name]:.12g}" for name, word in words.items() if name in found)
+    return " and ".join(f"{word} {found[name]:.15g}" for name, word in words.items() if name in found)
 
 
 def parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -44,6 +44,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.problem.problem import Problem
+from envs.problem.ranges import Count, Positive, Width
 from methods.giph.policy import Scorer, Variant, allowed_options, log_softmax, pick
 from methods.learning.stepwise import Episode, EpisodeConfig, EpisodeMethod, Steps
 from methods.nets.gpnet import GpNets, make_layout
@@ -56,18 +57,18 @@ class GiphConfig(EpisodeConfig):
     """Settings of GiPH; defaults as in the paper."""
 
     variant: Variant = "giph"
-    rounds: int = 3
+    rounds: Count = 3
     """k of ``giph-k``."""
     potential: Potential = "inputs"
     paths: bool = False
     """Add what the schedule says of each option: gain in finish time, slack, and lateness for its children (not in the paper)."""
     scaling: Literal["range", "unit"] = "range"
     """``range`` maps each feature to [-1, 1]; ``unit`` measures all times of a problem in its mean compute time."""
-    embedding: int = 5
+    embedding: Width = 5
     """Length of the embedding in each direction (Table 4)."""
-    hidden: int = 16
+    hidden: Width = 16
     """Hidden units of the score function (Table 5)."""
-    length: float = 2.0
+    length: Positive = 2.0
     """Steps of an episode for each task (section 5)."""
 
 

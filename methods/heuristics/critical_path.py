@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from envs.problem.errors import InputError
+from envs.problem.ranges import Count
 from methods.contract.fixed_list import FixedList
 from methods.placing.constraints import fit_memory
 from methods.placing.list_scheduling import critical_path
@@ -24,7 +25,7 @@ from methods.placing.list_scheduling import critical_path
 class CriticalPathConfig:
     """How often to run and what counts as earliest; defaults are DOPPLER's."""
 
-    runs: int = 50
+    runs: Count = 50
     """Assignments to try (DOPPLER section 7, "Hyperparameters")."""
     earliest: Literal["start", "finish"] = "start"
     """What decides the device; the paper's devices are alike, so it can take the start. ``finish`` minds unequal speeds."""

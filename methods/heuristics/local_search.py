@@ -26,6 +26,7 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
+from envs.problem.ranges import Count, Positive, Share
 from envs.simulators.period import device_loads
 from methods.contract.method import Method, Proposal
 from methods.placing.constraints import fit_memory, unit_of, units
@@ -38,17 +39,17 @@ from methods.placing.starts import good_starts
 class LocalSearchConfig:
     """How wide and how hot to search."""
 
-    batch: int = 8
+    batch: Count = 8
     """Neighbours proposed a round."""
-    temperature: float = 0.01
+    temperature: Positive = 0.01
     """Initial temperature, as a part of the current objective."""
     cooling: float = 0.97
     """Factor on the temperature a round."""
-    patience: int = 60
+    patience: Count = 60
     """Rounds without a new best before a restart."""
-    critical: float = 0.7
+    critical: Share = 0.7
     """Probability that a move starts on the critical chain."""
-    elite: int = 6
+    elite: Count = 6
     """Good placements kept to restart from."""
 
     def __post_init__(self) -> None:

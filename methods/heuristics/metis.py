@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.problem.errors import InputError
+from envs.problem.ranges import Count
 from methods.contract.fixed_list import FixedList
 from methods.placing.one_go import partition
 
@@ -20,7 +21,7 @@ from methods.placing.one_go import partition
 class MetisConfig:
     """How often to partition."""
 
-    runs: int = 16
+    runs: Count = 16
     """Partitions to try, each with its own seed and order of devices."""
 
     def __post_init__(self) -> None:

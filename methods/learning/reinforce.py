@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from envs.problem.ranges import CountOrNone, NotNegative, Positive, Share
 from methods.learning.baselines import against_others, earlier_mean, spread
 
 Baseline = Literal["none", "earlier-rewards", "others"]
@@ -21,22 +22,22 @@ return at step t of the other episodes of the same group in the batch."""
 class LearningConfig:
     """How a policy gradient becomes new weights. Defaults are GiPH's (section 5)."""
 
-    discount: float = 0.97
+    discount: Share = 0.97
     """γ."""
     discount_gradient: bool = True
     """Weigh the gradient of step t by γ^t (Appendix B.7)."""
     baseline: Baseline = "earlier-rewards"
     normalize: bool = False
     """Divide the advantages of a batch by their standard deviation."""
-    entropy: float = 0.0
+    entropy: NotNegative = 0.0
     """Weight of the policy's entropy in the objective."""
-    learning_rate: float = 0.01
+    learning_rate: NotNegative = 0.01
     """Of Adam."""
-    final_learning_rate: float | None = None
+    final_learning_rate: NotNegative | None = None
     """Reached linearly after ``schedule_updates`` and kept from then on; None keeps the rate fixed."""
-    schedule_updates: int = 0
+    schedule_updates: CountOrNone = 0
     """Updates over which the learning rate falls."""
-    clip: float | None = None
+    clip: Positive | None = None
     """Largest norm of the gradient; None leaves it as it is."""
 
 

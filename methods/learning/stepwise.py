@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
+from envs.problem.ranges import Count, CountOrNone
 from envs.simulators.relocation import placement_in_force
 from methods.contract.method import Proposal
 from methods.learning.learned import LearnedMethod
@@ -35,11 +36,11 @@ OPTIONS_AT_ONCE = 100_000
 class EpisodeConfig:
     """How episodes run. Defaults are GiPH's (section 5)."""
 
-    batch: int = 1
+    batch: Count = 1
     """Episodes in lockstep, and between updates."""
-    repeats: int = 1
+    repeats: Count = 1
     """How many episodes of a batch share a problem and a first placement when learning (for the baseline ``others``)."""
-    episodes: int = 0
+    episodes: CountOrNone = 0
     """Episodes in all; 0 goes on until the budget is spent."""
     learn: bool = True
     """False searches with a loaded policy, one problem after another, and changes no weights."""

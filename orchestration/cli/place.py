@@ -22,8 +22,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="a setting of the method; may be repeated"
     )
-    parser.add_argument("--budget", type=int, default=2000, metavar="N", help="placements to evaluate (2000)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search (0)")
+    parser.add_argument("--budget", type=_whole("budget", 1), default=2000, metavar="N", help="placements to evaluate (2000)")
+    parser.add_argument("--seed", type=_whole("seed", 0), default=0, metavar="N", help="seed of the search (0)")
     parser.add_argument("--costs", metavar="MODEL", help="linear, roofline or profiled; by default roofline, or a .json file's own")
     parser.add_argument("--objective", choices=("makespan", "energy", "throughput"), help="what to minimise (makespan, or a problem's own)")
     parser.add_argument("--json", action="store_true", help="print what came out for programs, the device of every node among it")
@@ -36,6 +36,17 @@ def add_parser(subparsers: Any) -> None:
     )
 
 
+def _whole(what: str, low: int) -> Callable[[str], int]:
+    """Reads a whole number from ``low`` to a thousand million."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or len(text) > 10 or not low <= int(text) <= 1_000_000_000:
+            raise argparse.ArgumentTypeError(f"{what} {text[:40]!r} must be a whole number from {low} to 1000000000")
+        return int(text)
+
+    return read
+
+
 def run(args: argparse.Namespace) -> None:
     """Search, compare, draw."""
     if args.on:
@@ -44,8 +55,10 @@ def run(args: argparse.Namespace) -> None:
     import json
 
     from orchestration.commands.place import place, problem_spec, summary, to_json, write
+    from orchestration.specs.state_files import writable_folder
 
     spec = problem_spec(args.model, args.network, args.costs, args.objective)
+    writable_folder(args.output)
     settings = dict(_setting(text) for text in args.settings)
     with _Bar(args.budget) as bar:
         placed = place(spec, args.method, settings, args.budget, args.seed, bar)

@@ -185,7 +185,7 @@ def _complete(doc: Document, path: Location, settings: SearchSettings, configura
         else:
             size = settings.size() or 1
             return replace(settings, configurations=min(size, configurations or size))
-    elif configurations is None:
+    elif configurations is None and (*path, "configurations") not in doc.wrong:
         doc.error(path, "search lacks 'configurations'", f"say how many sampler {name!r} may try")
     if name == "cma-es":
         choice = next((p.name for p in settings.parameters if p.kind == "choice"), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,14 @@ def _unpack(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     if "$items" in value:
         return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value["$items"]}
     return {k: _unpack(v, tensors) for k, v in value.items()}
+
+
+def writable_folder(folder: Path) -> None:
+    """Makes the folder; InputError if that cannot be, or nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"folder {str(folder)!r} cannot be written to ({reason})", "name another by --output") from None

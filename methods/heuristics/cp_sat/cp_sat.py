@@ -22,6 +22,7 @@ from ortools.sat.python import cp_model
 
 from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements, Outcome
+from envs.problem.ranges import CountOrNone, Positive
 from envs.simulators.bounds import lower_bound
 from methods.contract.method import Method, Proposal
 from methods.heuristics.cp_sat.load_model import LoadModel
@@ -36,11 +37,11 @@ TOLERANCE = 1e-6
 class CpSatConfig:
     """How long to solve, and up to which size queues are modelled."""
 
-    deterministic_time: float = 2.0
+    deterministic_time: Positive = 2.0
     """Solver effort over the whole trial, in CP-SAT's deterministic units; one was 3 to 6 seconds of one core where measured."""
-    slice: float = 0.5
+    slice: Positive = 0.5
     """Effort of one solve before its best placements are measured; doubles whenever a solve ends with nothing new."""
-    fifo_nodes: int = 32
+    fifo_nodes: CountOrNone = 32
     """Up to this many operations the model knows the FIFO order of devices."""
 
     def __post_init__(self) -> None:

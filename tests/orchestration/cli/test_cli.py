@@ -121,3 +121,24 @@ def test_closed_pipe_is_quiet(sweep: Path) -> None:
     command = f"{sys.executable} -m orchestration.cli.main plan {sweep} --format json | true"
     out = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert out.stderr == "" and out.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seed", "-1"], "seed '-1' must be a whole number from 0"),
+        (["--budget", "0"], "budget '0' must be a whole number from 1"),
+        (["--output", "/dev/null/x"], "folder '/dev/null/x' cannot be written to"),
+    ],
+)
+def test_place_refuses_what_it_could_not_do_before_it_searches(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestration.commands import place
+
+    monkeypatch.setattr(place, "place", None)
+    try:
+        code = main(["place", "resnet-50", "--network", "cpu-gpu-4", *arguments])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2 and message in capsys.readouterr().err

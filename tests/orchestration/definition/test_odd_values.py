@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestration.definition.issues import SweepErrors
+from orchestration.definition.issues import Issues, SweepErrors
+from orchestration.definition.source import read_source
 from orchestration.definition.sweep import load_sweep
 
 WHOLE = """
@@ -91,3 +92,30 @@ def test_odd_values_are_named(toy_methods: None, tmp_path: Path, part: int) -> N
             for issue in errors.issues:
                 assert issue.mark.line > 0 and ";" in issue.text, f"{place} = {odd!r}: {issue}"
     assert refused > 20
+
+
+HOSTILE = {
+    "brackets": "sweep: " + "[" * 5000,
+    "a long list": "seeds: [" + "1," * 100_000 + "1]",
+    "aliases": "a0: &a0 [1, 1, 1]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
+    "digits": "budget: " + "9" * 6000,
+    "a large file": "description: " + "x" * 300_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_text_is_refused_by_one_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(HOSTILE[name])
+    issues = Issues()
+    read_source(tmp_path / "s.yaml", issues)
+    assert len(issues.found) == 1 and issues.found[0].cure
+
+
+@pytest.mark.parametrize(("count", "twice"), [(25, True), (1500, False)])
+def test_fragments_that_include_one_another_without_end_are_refused(count: int, twice: bool, tmp_path: Path) -> None:
+    for i in range(count):
+        other = f"f{i + 1}.yaml"
+        (tmp_path / f"f{i}.yaml").write_text(f"include: {[other, other] if twice else other}\n" if i + 1 < count else "seeds: [0]\n")
+    issues = Issues()
+    assert read_source(tmp_path / "f0.yaml", issues) is None
+    assert len(issues.found) == 1 and "deep" in issues.found[0].message
