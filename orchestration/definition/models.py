@@ -311,7 +311,7 @@ _Int = Annotated[int, Interval(ge=-(10**15), le=10**15)]
 class ParameterModel(Section):
     """One searched setting: exactly one of float, int and choice."""
 
-    model_config = short("array")
+    model_config = short({"type": "array", "minItems": 1})
     floats: tuple[_Float, _Float] | None = Field(None, alias="float")
     """Lowest and highest."""
     ints: tuple[_Int, _Int] | None = Field(None, alias="int")
