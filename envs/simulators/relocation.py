@@ -85,7 +85,7 @@ class Relocating(Wrapper):
         return f"{self.inner.protocol} relocation={self.frequency:g}/s{' with static data' if self.static else ''}"
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`; ``seconds`` stays the makespan."""
+        """``objective`` is makespan + relocation / frequency, seconds, of rows that ran; ``seconds`` stays the makespan."""
         if problem.objective != "makespan":
             raise InputError(f"relocation is added to a makespan, but {problem.name} minimises {problem.objective}; remove one of the two")
         m = self.inner.evaluate(problem, placements, seed, first=first, trace=trace)

@@ -8,6 +8,7 @@ import json
 import os
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -120,11 +121,8 @@ def _evaluator(described: str) -> BaseEvaluator:
     return build_evaluator(EvaluatorSpec.from_json(json.loads(described)))
 
 
-class SimulatorHost:
-    """The service's end of a `SimulatorActor`."""
-
-    slots = 2
-    lease_seconds: float | None = None
+class ActorHost(ABC):
+    """The service's end of a `SimulatorActor`: how it is started, sent problems and asked. What needs a lease is a subclass's affair."""
 
     def __init__(self, name: str, problems: dict[str, Any], **where: Any) -> None:
         self.name = name
@@ -137,11 +135,9 @@ class SimulatorHost:
         self._actor = actor(SimulatorActor, max_restarts=0, **self._where).remote()
         self._sent: set[str] = set()
 
-    async def ready(self) -> None:
-        """See `orchestration.rewards.service.Host`; a simulator needs no hardware of its own."""
-
-    async def grant(self) -> None:
-        """See `orchestration.rewards.service.Host`; simulators run side by side."""
+    @abstractmethod
+    def _shown(self, token: int) -> int | None:
+        """What of a lease's ``token`` the process sees."""
 
     async def restart(self) -> None:
         """A new process in place of one that died or went wrong."""
@@ -149,15 +145,20 @@ class SimulatorHost:
         self._start()
 
     async def measure(self, job: Job, placements: np.ndarray, reference: Any, token: int) -> Answer:
-        """See `orchestration.rewards.service.Host`; a simulator needs no lease, so its process does not see the token."""
+        """The answer for ``placements`` int16[B, V], which are in ``reference`` already if that is given; the problem is sent once.
+
+        Raises:
+            ServiceError: what the evaluator said of the request, or that the problem did not arrive twice.
+        """
         ask = job.ask
         for _ in range(2):
             if ask.problem_hash not in self._sent:
                 self._actor.load.remote(self._problems[ask.problem_hash])
                 self._sent.add(ask.problem_hash)
             data = placements if reference is None else reference
-            lease = None if self.lease_seconds is None else token
-            reply = await self._actor.measure.remote(ask.problem_hash, ask.evaluator, data, ask.seed, job.first, ask.trace, lease)
+            reply = await self._actor.measure.remote(
+                ask.problem_hash, ask.evaluator, data, ask.seed, job.first, ask.trace, self._shown(token)
+            )
             if reply is not None:
                 break
             self._sent.discard(ask.problem_hash)
@@ -169,7 +170,23 @@ class SimulatorHost:
         return answer
 
 
-class RealHost(SimulatorHost):
+class SimulatorHost(ActorHost):
+    """The service's end of a process that simulates, beside others and without a lease."""
+
+    slots = 2
+    lease_seconds: float | None = None
+
+    async def ready(self) -> None:
+        """At once: a simulator waits for no hardware of its own."""
+
+    async def grant(self) -> None:
+        """At once: simulators run side by side on one machine."""
+
+    def _shown(self, token: int) -> None:
+        """Nothing: what comes late from a simulator disturbs nobody."""
+
+
+class RealHost(ActorHost):
     """The service's end of a process that measures for real: one measurement at a time, within a lease.
 
     At the end of a lease that was not kept, `restart` kills the process, and with it the child that measures (`envs.hosts.child_process`).
@@ -196,6 +213,10 @@ class RealHost(SimulatorHost):
     async def grant(self) -> None:
         """Wait until nothing else is measured on the host's machine."""
         await self._actor.take_machine.remote()
+
+    def _shown(self, token: int) -> int:
+        """The token, by which the process refuses what comes late from a lease that has ended."""
+        return token
 
 
 class StaleLease(RuntimeError):
@@ -277,7 +298,7 @@ class ServiceActor:
         return key in self.service.pools
 
     async def statistics(self) -> dict[str, Any]:
-        """See `RewardService.statistics`."""
+        """What `RewardService.statistics` counts, and ``pid``, the process of this actor."""
         return {**self.service.statistics(), "pid": os.getpid()}
 
     async def keys(self) -> list[str]:

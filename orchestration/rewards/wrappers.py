@@ -39,7 +39,7 @@ class Noisy(Wrapper):
         return False
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`; times of a trace stay those of the inner evaluator."""
+        """``seconds`` and ``objective`` of row i times its factor exp(sigma z), z normal; a trace keeps the times without noise."""
         m = self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
         normal = [np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, first + i))).standard_normal() for i in range(len(m))]
         factor = np.exp(self.sigma * np.array(normal))
@@ -62,7 +62,7 @@ class Failing(Wrapper):
             raise InputError(f"fail is {self.rate}; it must be in (0, 1)")
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`."""
+        """The inner rows, of which the failed ones are INFRASTRUCTURE without times; every call draws anew which those are."""
         m = self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
         self._calls += 1
         failed = np.random.default_rng([seed % 2**63, first, self._calls]).random(len(m)) < self.rate
@@ -82,7 +82,7 @@ class Cached(Wrapper):
         self.table = MeasurementTable(limit_bytes)
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`."""
+        """Rows known from earlier calls, and measurements of the rest; equal placements of a batch are measured once."""
         if trace or not self.deterministic:
             return self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
         placements = as_placements(problem, placements)

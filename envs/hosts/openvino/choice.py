@@ -43,7 +43,7 @@ class ToolkitChoice(Wrapper):
         return f"{self.inner.protocol} choice={self.choice}:{','.join(self.preference)}"
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`; every row is another measurement of the same choice."""
+        """Every row is another measurement of the same choice [s]; of ``placements`` int16[B, V] only their number B counts."""
         placements = as_placements(problem, placements)
         details = [self.inner.choice(problem, self.preference, self.choice) for _ in placements]
         outcome = np.array([d.outcome for d in details], dtype=np.int8)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -91,50 +92,58 @@ def segments_of(graph: ComputationGraph, placement: np.ndarray, nodes: np.ndarra
     return piece
 
 
-class Hetero:
-    """The whole placement in one compiled model: ``HETERO:…`` with an affinity on every operation. Its pieces run in turn."""
+class _Whole:
+    """One compiled model and its inputs, set once."""
 
-    def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
-        model = _folded(prepared)
-        where = dict(zip(prepared.layers, placement.tolist(), strict=True))
-        for op in reversed(model.get_ordered_ops()):
-            d = where.get(op.get_friendly_name())
-            if op.get_type_name() == "Constant" or d is None:  # folded just now, or not: with what reads it
-                readers = [t.get_node().get_friendly_name() for out in op.outputs() for t in out.get_target_inputs()]
-                d = next((where[name] for name in readers if name in where), d or 0)
-                where[op.get_friendly_name()] = d
-            op.get_rt_info()["affinity"] = devices[d]
-        used = [devices[d] for d in np.unique(placement)]
-        target = used[0] if len(used) == 1 else f"HETERO:{','.join(used)}"
-        self.compiled = prepared.core.compile_model(model, target)
-        self.segments = int(segments_of(prepared.graph, placement, prepared.runs).max()) + 1
-        self.request = self.compiled.create_infer_request()
-        for i, x in enumerate(prepared.inputs):
+    def __init__(self, compiled: Any, inputs: Sequence[np.ndarray], segments: int) -> None:
+        self.compiled, self.segments = compiled, segments
+        self.request = compiled.create_infer_request()
+        for i, x in enumerate(inputs):
             self.request.set_input_tensor(i, import_openvino().Tensor(x))
 
     def run(self) -> None:
-        """One inference."""
+        """One inference; the toolkit passes it through its devices."""
         self.request.infer()
 
     def outputs(self) -> list[np.ndarray]:
-        """Copies."""
+        """Copies of the compiled model's outputs, in the model's order."""
         return [self.request.get_output_tensor(i).data.copy() for i in range(len(self.compiled.outputs))]
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing to end: the toolkit's threads go with the compiled model."""
 
 
-class Choice(Hetero):
+class Hetero(_Whole):
+    """The whole placement in one compiled model: ``HETERO:…`` with an affinity on every operation. Its pieces run in turn."""
+
+    def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
+        used = [devices[d] for d in np.unique(placement)]
+        target = used[0] if len(used) == 1 else f"HETERO:{','.join(used)}"
+        compiled = prepared.core.compile_model(_with_affinities(prepared, placement, devices), target)
+        super().__init__(compiled, prepared.inputs, int(segments_of(prepared.graph, placement, prepared.runs).max()) + 1)
+
+
+def _with_affinities(prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> Any:
+    """A folded copy of the model whose operations each name their device."""
+    model = _folded(prepared)
+    where = dict(zip(prepared.layers, placement.tolist(), strict=True))
+    for op in reversed(model.get_ordered_ops()):
+        d = where.get(op.get_friendly_name())
+        if op.get_type_name() == "Constant" or d is None:  # folded just now, or not: with what reads it
+            readers = [t.get_node().get_friendly_name() for out in op.outputs() for t in out.get_target_inputs()]
+            d = next((where[name] for name in readers if name in where), d or 0)
+            where[op.get_friendly_name()] = d
+        op.get_rt_info()["affinity"] = devices[d]
+    return model
+
+
+class Choice(_Whole):
     """The toolkit's own choice: no affinities, ``AUTO`` or ``HETERO`` over devices in order of preference."""
 
     def __init__(self, prepared: PreparedModel, target: str) -> None:
         # AUTO would otherwise answer from the CPU until the chosen device has compiled the model
         settings = {"ENABLE_STARTUP_FALLBACK": False} if target.startswith("AUTO") else {}
-        self.compiled = prepared.core.compile_model(prepared.model.clone(), target, settings)
-        self.segments = 1
-        self.request = self.compiled.create_infer_request()
-        for i, x in enumerate(prepared.inputs):
-            self.request.set_input_tensor(i, import_openvino().Tensor(x))
+        super().__init__(prepared.core.compile_model(prepared.model.clone(), target, settings), prepared.inputs, 1)
 
 
 class Serial:
@@ -147,7 +156,7 @@ class Serial:
     """See `segments_of`."""
 
     def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
-        cut = _Cut(prepared, placement, self.early)
+        cut = _cut(prepared, placement, self.early)
         cut.fit([str(prepared.core.get_property(d, "INFERENCE_PRECISION_HINT").get_type_name()) for d in devices])
         self.segments = len(cut.models)
         self.device = cut.device
@@ -170,17 +179,17 @@ class Serial:
             self.requests[k].get_input_tensor(port).data[...] = inputs[number]
 
     def run(self) -> None:
-        """One inference."""
+        """One inference, piece after piece in topological order."""
         for request in self.requests:
             request.infer()
 
     def outputs(self) -> list[np.ndarray]:
-        """Copies."""
+        """Copies of the model's outputs, in its order, from the pieces that compute them."""
         known = [r if isinstance(r, np.ndarray) else self.requests[r[0]].get_output_tensor(r[1]).data for r in self.results]
         return [x.copy() for x in known]
 
     def close(self) -> None:
-        """Nothing to end."""
+        """No threads of its own to end."""
 
 
 class Overlapped(Serial):
@@ -240,74 +249,117 @@ class Overlapped(Serial):
             thread.join()
 
 
+class _Entries:
+    """The model's operations cut apart: what enters and leaves each piece.
+
+    Args:
+        model: whose inputs of pieces are replaced by parameters; it cannot be run afterwards.
+        piece: the piece of each operation by its name.
+    """
+
+    def __init__(self, model: Any, piece: Mapping[str, int], count: int) -> None:
+        self.model, self.piece = model, piece
+        self.kinds = {op.get_name(): op.get_type_name() for op in model.get_ordered_ops()}
+        self.inputs = {p.get_name(): i for i, p in enumerate(model.get_parameters())}
+        self.parameters: list[list[Any]] = [[] for _ in range(count)]
+        self.outputs: list[dict[_Port, Any]] = [{} for _ in range(count)]
+        self.feeds: list[tuple[int, int, Any]] = []
+        """Piece and port that an input of the model feeds, and which input."""
+        self.wanted: list[tuple[int, int, _Port]] = []
+        """Piece and port that another piece feeds, and with which result."""
+        self.after: list[set[int]] = [set() for _ in range(count)]
+
+    def separate(self) -> None:
+        """Give every piece parameters for what it reads of the model's inputs and of other pieces, one for each."""
+        entries: dict[tuple[int, _Port], Any] = {}
+        for op in self.model.get_ordered_ops():
+            if self.kinds[op.get_name()] in _NOT_COMPUTED:
+                continue
+            k = self.piece[op.get_name()]
+            for port in op.inputs():
+                source = port.get_source_output()
+                key = _port_of(source)
+                if self.kinds[key[0]] == "Constant" or (self.kinds[key[0]] != "Parameter" and self.piece[key[0]] == k):
+                    continue
+                if (k, key) not in entries:
+                    entries[(k, key)] = self._enter(k, key, source)
+                port.replace_source_output(entries[(k, key)].output(0))
+
+    def _enter(self, k: int, key: _Port, source: Any) -> Any:
+        """A new parameter of piece ``k`` for ``source``, which its own piece then gives out."""
+        from openvino import opset13
+
+        if key[0] in self.inputs:
+            self.feeds.append((k, len(self.parameters[k]), self.inputs[key[0]]))
+        else:
+            self.wanted.append((k, len(self.parameters[k]), key))
+            self.outputs[self.piece[key[0]]].setdefault(key, source)
+            self.after[self.piece[key[0]]].add(k)
+        self.parameters[k].append(opset13.parameter(source.get_partial_shape(), source.get_element_type()))
+        return self.parameters[k][-1]
+
+    def results(self, given: Sequence[np.ndarray]) -> list[Any]:
+        """The model's results: which operation's output, given out by its piece, or the array where nothing computes it."""
+        final: list[Any] = []
+        for result in self.model.get_results():
+            source = result.input(0).get_source_output()
+            key = _port_of(source)
+            if self.kinds[key[0]] in _NOT_COMPUTED:
+                final.append(np.array(given[self.inputs[key[0]]] if key[0] in self.inputs else source.get_node().data))
+                continue
+            self.outputs[self.piece[key[0]]].setdefault(key, source)
+            final.append(key)
+        return final
+
+
+_Port = tuple[str, int]
+"""An operation's name and which of its outputs."""
+_NOT_COMPUTED = ("Constant", "Parameter", "Result")
+
+
+def _port_of(source: Any) -> _Port:
+    return source.get_node().get_name(), source.get_index()
+
+
+def _cut(prepared: PreparedModel, placement: np.ndarray, early: bool) -> _Cut:
+    """The model cut into the pieces of `segments_of` for ``placement`` int16[V]."""
+    openvino = import_openvino()
+    from openvino import opset13
+
+    model = _folded(prepared)
+    where = {name: i for i, name in enumerate(prepared.layers)}
+    node = {op.get_name(): where.get(op.get_friendly_name(), -1) for op in model.get_ordered_ops()}
+    runs = np.zeros(len(placement), dtype=bool)
+    runs[[v for op in model.get_ordered_ops() if op.get_type_name() not in _NOT_COMPUTED and (v := node[op.get_name()]) >= 0]] = True
+    piece = segments_of(prepared.graph, placement, runs, early)
+    count = int(piece.max()) + 1
+    entries = _Entries(model, {name: int(piece[v]) for name, v in node.items()}, count)
+    entries.separate()
+    final = entries.results(prepared.inputs)
+    home = {key: (k, i) for k, made in enumerate(entries.outputs) for i, key in enumerate(made)}
+    models = [
+        openvino.Model([opset13.result(source) for source in made.values()], given, f"piece{k}")
+        for k, (made, given) in enumerate(zip(entries.outputs, entries.parameters, strict=True))
+    ]
+    feeds = entries.feeds + [(k, port, home[key]) for k, port, key in entries.wanted]
+    results = [key if isinstance(key, np.ndarray) else home[key] for key in final]
+    device = [int(placement[np.flatnonzero(piece == k)[0]]) for k in range(count)]
+    return _Cut(models, feeds, results, entries.after, device)
+
+
+@dataclass
 class _Cut:
     """A model cut into one model a piece, and what feeds what."""
 
-    def __init__(self, prepared: PreparedModel, placement: np.ndarray, early: bool) -> None:
-        openvino = import_openvino()
-        from openvino import opset13
-
-        model = _folded(prepared)
-        where = {name: i for i, name in enumerate(prepared.layers)}
-        ops = model.get_ordered_ops()
-        node = {op.get_name(): where.get(op.get_friendly_name(), -1) for op in ops}
-        runs = np.zeros(len(placement), dtype=bool)
-        kinds = {op.get_name(): op.get_type_name() for op in ops}
-        for op in ops:
-            if kinds[op.get_name()] not in ("Constant", "Parameter", "Result") and node[op.get_name()] >= 0:
-                runs[node[op.get_name()]] = True
-        piece = segments_of(prepared.graph, placement, runs, early)
-        count = int(piece.max()) + 1
-        parameters: list[list[Any]] = [[] for _ in range(count)]
-        outputs: list[dict[tuple[str, int], Any]] = [{} for _ in range(count)]
-        entries: dict[tuple[int, str, int], Any] = {}
-        inputs = {p.get_name(): i for i, p in enumerate(model.get_parameters())}
-        self.feeds: list[tuple[int, int, Any]] = []
-        wanted: list[tuple[int, int, tuple[str, int]]] = []
-        after: list[set[int]] = [set() for _ in range(count)]
-        for op in ops:
-            if kinds[op.get_name()] in ("Constant", "Parameter", "Result"):
-                continue
-            k = int(piece[node[op.get_name()]])
-            for port in op.inputs():
-                source = port.get_source_output()
-                producer = source.get_node().get_name()
-                if kinds[producer] == "Constant" or (kinds[producer] != "Parameter" and piece[node[producer]] == k):
-                    continue
-                key = (producer, source.get_index())
-                entry = entries.get((k, *key))
-                if entry is None:
-                    entry = opset13.parameter(source.get_partial_shape(), source.get_element_type())
-                    entries[(k, *key)] = entry
-                    if producer in inputs:
-                        self.feeds.append((k, len(parameters[k]), inputs[producer]))
-                    else:
-                        wanted.append((k, len(parameters[k]), key))
-                        outputs[int(piece[node[producer]])].setdefault(key, source)
-                        after[int(piece[node[producer]])].add(k)
-                    parameters[k].append(entry)
-                port.replace_source_output(entry.output(0))
-        final: list[Any] = []
-        for result in model.get_results():
-            source = result.input(0).get_source_output()
-            key = (source.get_node().get_name(), source.get_index())
-            if kinds[key[0]] in ("Constant", "Parameter"):  # nothing computes it
-                known = prepared.inputs[inputs[key[0]]] if key[0] in inputs else source.get_node().data
-                final.append(np.array(known))
-                continue
-            outputs[int(piece[node[key[0]]])].setdefault(key, source)
-            final.append(key)
-        home = {key: (k, i) for k, made in enumerate(outputs) for i, key in enumerate(made)}
-        self.models = [
-            openvino.Model([opset13.result(source) for source in made.values()], given, f"piece{k}")
-            for k, (made, given) in enumerate(zip(outputs, parameters, strict=True))
-        ]
-        self.feeds += [(k, port, home[key]) for k, port, key in wanted]
-        self.results = [key if isinstance(key, np.ndarray) else home[key] for key in final]
-        self.after = after
-        """Pieces that read what each piece computes."""
-        members = [int(np.flatnonzero(piece == k)[0]) for k in range(count)]
-        self.device = [int(placement[v]) for v in members]
+    models: list[Any]
+    feeds: list[tuple[int, int, Any]]
+    """Piece, port, and what feeds it: the number of an input of the model, or ``(piece, output)``."""
+    results: list[Any]
+    """The model's results: ``(piece, output)``, or the array where nothing computes it."""
+    after: list[set[int]]
+    """Pieces that read what each piece computes."""
+    device: list[int]
+    """Of each piece."""
 
     def fit(self, precisions: Sequence[str]) -> None:
         """Let pieces hand on images with channels last, in half precision where all that compute and read them do so in it.

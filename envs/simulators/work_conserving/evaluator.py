@@ -58,7 +58,11 @@ class WorkConservingSimulator(BaseEvaluator):
         return self.noise == 0.0
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`; the trace is that of the last sample."""
+        """Mean makespan [s] over the samples of each of ``placements`` int16[B, V]; the trace is that of the last sample.
+
+        Raises:
+            InputError: also for the throughput, which takes a pipeline.
+        """
         placements = as_placements(problem, _one_step(problem, placements))
         runs = []
         for sample in range(self.samples):
@@ -114,7 +118,7 @@ class ReferenceWorkConservingSimulator(BaseEvaluator):
         return self.noise == 0.0
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """See `envs.problem.measurement.Evaluator.evaluate`."""
+        """The same as one sample of `WorkConservingSimulator.evaluate`, bit for bit."""
         placements = as_placements(problem, _one_step(problem, placements))
         b = len(placements)
         outcome = np.where(problem.valid(placements), Outcome.OK, Outcome.INVALID).astype(np.int8)
