@@ -27,7 +27,7 @@ class DeviceProfiles:
     """
 
     times: Mapping[str, OperationTimes] = field(hash=False)
-    """By the device's name."""
+    """Measured times of operations, seconds, by the name of the device that they were measured on."""
 
     def __post_init__(self) -> None:
         if not self.times:

@@ -22,9 +22,9 @@ class TableCosts:
     """
 
     nodes: tuple[str, ...]
-    """Names of the rows."""
+    """Names of the operations, V, in the order of the rows of ``seconds``."""
     devices: tuple[str, ...]
-    """Names of the columns."""
+    """Names of the devices, D, in the order of the columns of ``seconds``."""
     seconds: np.ndarray
     """Seconds of each operation on each device, float64[V, D]."""
 

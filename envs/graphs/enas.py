@@ -24,7 +24,7 @@ NODES = 8
 """Operators of a cell, the first of which reads the input and the last hidden state."""
 ACTIVATIONS = ("tanh", "relu", "identity", "sigmoid")
 FLOAT = 4
-"""Bytes of a number."""
+"""Bytes of a float32, of which weights and results are."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class EnasParameters:
     hidden: int = 1000
     """Size of the hidden state."""
     vocabulary: int = 10_000
-    """Words."""
+    """Words that the embedding has a vector for."""
     groups: int = 40
     """Groups left after merging operators (`envs.graphs.grouping`); 0 leaves the graph as it is."""
 

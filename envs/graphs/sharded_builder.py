@@ -85,7 +85,7 @@ class ShardedBuilder:
         return size * _PER_ELEMENT.get(op, 1.0)
 
     def build(self) -> ComputationGraph:
-        """The finished graph."""
+        """The graph of all operations added so far: output and edge bytes are elements times bytes an element, 8 for token ids."""
         # Token ids are int64 whatever the tensors are.
         width = [8 if op.startswith("token_ids") else self.element_bytes for op in self._ops]
         output_bytes = np.array([math.prod(s) * w for s, w in zip(self._shapes, width, strict=True)], dtype=np.float64)

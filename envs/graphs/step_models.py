@@ -32,7 +32,7 @@ class StepModel:
     inputs: tuple[tuple[str, tuple[int | str, ...]], ...]
     """``(torch dtype, shape)``; words in a shape are options."""
     sizes: Mapping[str, int]
-    """Options with their defaults."""
+    """Options that are whole numbers (batch, length, width …), by name with their defaults."""
     built: tuple[str, ...] = ()
     """Options that are arguments of the definition."""
     fixed: Mapping[str, Any] = field(default_factory=dict)

@@ -29,7 +29,7 @@ SIDE = 6
 BLOCK = 400.0
 """Length of a block, metres."""
 INTERVAL = 10
-"""Seconds between snapshots."""
+"""Simulated seconds from one snapshot of the traffic to the next."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,7 +68,7 @@ class ServiceClient(Wrapper):
         return self.evaluate_many([Request(problem, placements, seed, first, trace)])[0]
 
     def evaluate_many(self, requests: Sequence[Request]) -> list[Measurements]:
-        """Answers in order."""
+        """Answers in the order of ``requests``, all of which are in flight at once; asked again where the service was restarted."""
         asks: list[Ask] = [self._ask(r) for r in requests]
         answers: dict[int, Answer] = {}
         patiently = Retrying(

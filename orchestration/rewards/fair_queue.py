@@ -30,7 +30,7 @@ class FairQueue(Generic[T]):
         self._length += 1
 
     def peek(self) -> T | None:
-        """What `pop` would give."""
+        """The item that `pop` would take, which stays; None if the queue is empty."""
         if not self._length:
             return None
         level = self._levels[max(self._levels)]
@@ -54,7 +54,7 @@ class FairQueue(Generic[T]):
         return item
 
     def drain(self) -> list[T]:
-        """Take out everything."""
+        """All items in the order of `pop`; the queue is empty afterwards."""
         items = []
         while (item := self.pop()) is not None:
             items.append(item)

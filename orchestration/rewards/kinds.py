@@ -55,7 +55,7 @@ class Kind:
     made: type[BaseEvaluator]
     """The class of what `make` gives."""
     around: Callable[..., BaseEvaluator] | None = None
-    """See `AROUND`."""
+    """A wrapper with options of its own, used where one of those is given (`AROUND`)."""
 
     @property
     def real(self) -> bool:

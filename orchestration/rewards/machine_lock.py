@@ -66,7 +66,7 @@ class MachineLock:
             self._lock.acquire()
 
     def release(self) -> None:
-        """Let others measure."""
+        """Let other processes of this machine measure, however often it was acquired here."""
         if self._lock is not None:
             self._lock.release(force=True)
 

@@ -78,7 +78,7 @@ class MeasurementStore:
         return int(self._connection.execute("SELECT COUNT(*) FROM measurements").fetchone()[0])
 
     def close(self) -> None:
-        """Let another open it."""
+        """Give up the file, which one process may have open at a time."""
         self._connection.close()
 
 

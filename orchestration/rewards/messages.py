@@ -62,7 +62,7 @@ class Answer:
     queue_seconds: float = 0.0
     """Longest wait of a row for its host."""
     measuring_seconds: float = 0.0
-    """Host time spent."""
+    """Time that hosts spent on the rows, seconds, summed over hosts; 0 for what was known."""
 
 
 @dataclass(eq=False)

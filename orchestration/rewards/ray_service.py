@@ -302,7 +302,7 @@ class ServiceActor:
         return {**self.service.statistics(), "pid": os.getpid()}
 
     async def keys(self) -> list[str]:
-        """What is served."""
+        """Keys of the pools that there are, as ``simulator`` or ``dataflow:cpu2``, sorted; pools come with the first request for them."""
         return sorted(self.service.pools)
 
 

@@ -41,7 +41,7 @@ HOST_ATTEMPTS = 3
 
 
 class Host(Protocol):
-    """Something that measures."""
+    """What the service needs of a process that measures: to know when it may, to hand it batches, to make it new after a fault."""
 
     name: str
     pid: int | None

@@ -37,7 +37,7 @@ class HostDevice:
     refuses: frozenset[str] = frozenset()
     """Operation types that it must not be given, in addition to those its plugin does not support."""
     properties: tuple[tuple[str, Any], ...] = ()
-    """Further OpenVINO properties."""
+    """Further properties of the plugin as (name, value), handed to OpenVINO as they are."""
 
     @property
     def is_instance(self) -> bool:
@@ -46,7 +46,7 @@ class HostDevice:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """As OpenVINO properties."""
+        """The settings under OpenVINO's names; a CPU with any of its own runs one stream, so that a measurement is of one inference."""
         named = {"INFERENCE_NUM_THREADS": self.threads, "INFERENCE_PRECISION_HINT": self.precision, "ENABLE_CPU_PINNING": self.pin}
         own = {key: value for key, value in named.items() if value is not None}
         return {**({"NUM_STREAMS": 1} if own and self.plugin == "CPU" else {}), **own, **dict(self.properties)}

@@ -22,7 +22,7 @@ class Agreement:
     mse: float
     cosine: float
     l2: float
-    """Euclidean distance."""
+    """Euclidean distance over the elements of all outputs together."""
     relative: float
     """That distance over the norm of the right outputs."""
 
