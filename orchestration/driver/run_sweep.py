@@ -23,9 +23,10 @@ from orchestration.driver.progress import Display
 from orchestration.folder.definition_copy import save_definition
 from orchestration.folder.ledger import Ledger
 from orchestration.rewards.evaluators import in_worker
+from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.canonical import canonical
 from orchestration.specs.files import safe_name, write_atomic
-from orchestration.specs.layout import HOME, LEDGER
+from orchestration.specs.layout import HOME, LEDGER, STORE
 from orchestration.specs.secrets import masked, resolved_uri, secret
 from orchestration.tracking.provenance import source_tags
 from orchestration.tracking.store_checks import check_uri, default_uri
@@ -98,6 +99,8 @@ def run_sweep(
         agenda = Agenda(sweep, ledger, studies.open, retry_failed=retry_failed)
         if not agenda.total:
             raise InputError(f"sweep {sweep.name!r} has no trial to run")
+        if (folder / STORE).exists() and not agenda.complete:
+            MeasurementStore(folder / STORE).close()  # before anything starts: InputError if it is damaged
         display = Display(agenda.total, agenda.skipped, agenda.open_trials, console)
         if ledger.unchecked:
             display.say(f"{ledger.unchecked} lines of {folder / LEDGER} are from before there were checksums, so they are not checked")

@@ -94,8 +94,7 @@ class Studies:
             if url is None:
                 path = self._folder / JOURNAL
                 try:
-                    _mend(path)
-                    self._storages[url] = optuna.storages.JournalStorage(CheckedJournal(str(path)))
+                    self._storages[url] = optuna.storages.JournalStorage(CheckedJournal(path, _mend(path)))
                 except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:  # of before there were checksums
                     raise DamagedJournal(f"journal {path} of the searches is damaged ({type(error).__name__}: {error})") from None
             else:
@@ -113,25 +112,42 @@ class DamagedJournal(OSError):
 
 
 class CheckedJournal(JournalFileBackend):
-    """Optuna's journal with a checksum in every entry; Optuna passes over a key that it does not know."""
+    """Optuna's journal with a checksum in every entry, over the entry and the checksum of the one before: so none can be lost or moved
+    from between others. Optuna passes over a key that it does not know.
+
+    Args:
+        last: the checksum of the last entry, as `_mend` gives it.
+    """
+
+    def __init__(self, path: Path, last: str) -> None:
+        super().__init__(str(path))
+        self._last = last
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        super().append_logs([{**log, "sum": _sum(log)} for log in logs])
+        checked = []
+        for log in logs:
+            self._last = _sum(log, self._last)
+            checked.append({**log, "sum": self._last})
+        super().append_logs(checked)
 
 
-def _sum(entry: Mapping[str, Any]) -> str:
-    return content_hash(entry)[:16]
+def _sum(entry: Mapping[str, Any], before: str) -> str:
+    return content_hash({"entry": entry, "before": before})[:16]
 
 
-def _mend(path: Path) -> None:
+def _mend(path: Path) -> str:
     """Undo what a killed driver left of its last write, and check the rest: the ledger's lock says that nobody else writes now.
+
+    Returns:
+        The checksum of the last entry; empty if there is none.
 
     Raises:
         DamagedJournal: naming the first line that is not as it was written.
     """
     path.with_name(path.name + ".lock").unlink(missing_ok=True)
+    last = ""
     if not path.exists():
-        return
+        return last
     with path.open("r+b") as file:
         end = 0
         for number, raw in enumerate(file, 1):
@@ -140,11 +156,14 @@ def _mend(path: Path) -> None:
             end += len(raw)
             try:
                 entry = json.loads(raw)
-                if (found := entry.pop("sum", None)) not in (None, _sum(entry)):
-                    raise ValueError(f"its checksum is not {found}")
+                found = entry.pop("sum", None)  # entries of before there were checksums have none
+                if found not in (None, _sum(entry, last)):
+                    raise ValueError(f"its checksum is not {found}, or the line before it is not what it was")
+                last = found or ""
             except (ValueError, AttributeError) as error:
                 raise DamagedJournal(f"line {number} of journal {path} is damaged ({error})") from None
         file.truncate(end)
+    return last
 
 
 @contextmanager

@@ -50,9 +50,9 @@ def serve(connection: Connection, home: Path, seed: int) -> None:
 
 def perform(home: Path, seed: int, kind: str, number: int) -> Ended:
     """Make a case in a folder of its own and run its commands until one does not end with 0."""
-    folder = home / "case"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    shutil.rmtree(home / "case", ignore_errors=True)
+    folder = home / "case" / f"{kind}-{number}".replace(" ", "-")  # another each time: open databases are kept by their path
+    folder.mkdir(parents=True)
     with said(home / "making.txt"):
         case = make_case(home, folder, seed, kind, number)
     begin, code, escaped = time.process_time(), 0, False

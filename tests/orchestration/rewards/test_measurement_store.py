@@ -1,5 +1,7 @@
 """What was measured for real is measured once, also after a restart; leases that ended are refused."""
 
+import contextlib
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -179,3 +181,49 @@ def test_time_to_compile_is_remembered_by_table_and_store(tmp_path):
     host.measure = measured
     (first, second) = serve(tmp_path / "other.sqlite", host, *[ask(rows(3))] * 2)
     assert first.rows.compile_seconds.tolist() == second.rows.compile_seconds.tolist() == seconds.tolist()
+
+
+def test_no_damaged_value_passes(tmp_path):
+    path, key = tmp_path / STORE, ("problem", "protocol", "key")
+    placements = np.random.default_rng(0).integers(0, 4, (20, 8)).astype(np.int16)
+    store = MeasurementStore(path)
+    store.write(key, placements, Rows(np.zeros(20, np.int8), np.full(20, -0.0), np.arange(20.0), "here"))
+    store.close()
+    MeasurementStore(path).close()
+    for column, value in (
+        ("objective", 3.5),
+        ("host", "there"),
+        ("outcome", 1),
+        ("context", "another"),
+        ("seconds", None),
+        ("checksum", "x"),
+    ):
+        damaged = tmp_path / f"{column}.sqlite"
+        shutil.copy(path, damaged)
+        with contextlib.closing(sqlite3.connect(damaged)) as database, database:
+            database.execute(f"UPDATE measurements SET {column} = ? WHERE objective = 7", (value,))
+        with pytest.raises(InputError, match=rf"{column}.sqlite' is damaged \(the checksum of row \d+ does not fit\); move it away"):
+            MeasurementStore(damaged)
+
+
+@pytest.mark.parametrize("content", [b"no database, but text that goes on for a while", None, b"SQLite format 3\0" + bytes(4080)])
+def test_what_is_no_database_is_refused_in_a_sentence(tmp_path, content):
+    path = tmp_path / STORE
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=r"measurements.sqlite' is damaged .*move it away"):
+        MeasurementStore(path)
+
+
+def test_rows_of_before_there_were_checksums_are_read(tmp_path):
+    path, placements = tmp_path / STORE, np.zeros((1, 4), np.int16)
+    store = MeasurementStore(path)
+    store.write(("a",), placements, Rows(np.zeros(1, np.int8), np.ones(1), np.ones(1), "here"))
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("ALTER TABLE measurements DROP COLUMN checksum")
+    store = MeasurementStore(path)
+    assert store.read(("a",), placements)[0].all()
+    store.close()

@@ -336,6 +336,16 @@ def test_no_flipped_bit_of_the_journal_is_overlooked(tmp_path, undisturbed):
     assert refused >= 55
 
 
+def test_a_line_of_the_journal_that_is_lost_or_moved_is_not_overlooked(tmp_path, undisturbed):
+    _, folder = undisturbed
+    (spec,) = small_sweep(tmp_path, SWEEP).searches()
+    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+    for number, changed in ((2, [lines[0], *lines[2:]]), (1, [lines[1], lines[0], *lines[2:]]), (3, [*lines[:2], *lines[1:]])):
+        (tmp_path / JOURNAL).write_bytes(b"".join(changed))
+        with pytest.raises(InputError, match=rf"line {number} of journal .* is damaged .*move the file away"):
+            Studies(tmp_path, "small").open(spec)
+
+
 def test_a_journal_of_before_there_were_checksums_is_read_or_refused_in_a_sentence(tmp_path, undisturbed):
     _, folder = undisturbed
     (spec,) = small_sweep(tmp_path, SWEEP).searches()
