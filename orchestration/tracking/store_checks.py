@@ -65,12 +65,14 @@ def _check(uri: str) -> None:
 
 
 def _check_sqlite(uri: str) -> None:
-    """MLflow would try for minutes to open what is no database."""
+    """MLflow would try for minutes to open what is no database, and to write to what is a damaged one."""
     path = Path(uri.removeprefix("sqlite:///"))
     if path.exists():
         try:
             with contextlib.closing(sqlite3.connect(path)) as connection:
-                connection.execute("PRAGMA schema_version").fetchone()
+                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(str(found).replace("\n", " "))
         except sqlite3.Error as error:
             raise InputError(f"tracking store {uri!r} cannot be opened ({error}); move the file away or choose another") from None
 

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import sqlite3
 import subprocess
@@ -310,6 +311,19 @@ def test_an_unusable_uri_is_one_clear_line(uri, word):
 def test_a_database_that_is_none_is_one_clear_line(tmp_path):
     (tmp_path / "mlflow.db").write_text("this is no database, " * 100)
     with pytest.raises(InputError, match="cannot be opened"):
+        check_uri(default_uri(tmp_path))
+
+
+def test_a_database_with_a_damaged_page_is_one_clear_line(tmp_path):
+    path = tmp_path / "mlflow.db"
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE runs (id TEXT PRIMARY KEY, name TEXT)")
+        database.executemany("INSERT INTO runs VALUES (?, ?)", ((str(i), "x" * 100) for i in range(500)))
+    check_uri(default_uri(tmp_path))
+    data = bytearray(path.read_bytes())
+    data[5 * 4096 : 5 * 4096 + 100] = bytes(100)  # the first page, with the schema, is sound
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"mlflow\.db' cannot be opened .*; move the file away or choose another"):
         check_uri(default_uri(tmp_path))
 
 
