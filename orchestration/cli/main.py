@@ -12,12 +12,15 @@ import os
 import pkgutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import orchestration.cli as commands
 from envs.problem.errors import InputError, nearest
 
 OK, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 130
+MAX_NAME = 255
+"""Bytes of one part of a path on common file systems."""
 DEBUG = "PLACEWRIGHT_DEBUG"
 """Environment variable; if set, errors come with their traceback."""
 
@@ -69,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return OK
     try:
+        _check_paths(args)
         code = importlib.import_module(f"orchestration.cli.{args.command}").run(args)
         sys.stdout.flush()
         return code or OK
@@ -83,6 +87,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, WRONG_INPUT)
     except Exception as error:
         return _fail(error, FAILED)
+
+
+def _check_paths(args: argparse.Namespace) -> None:
+    """InputError for a path that no file system can hold: asking whether it exists would raise."""
+    for value in vars(args).values():
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path) and ("\0" in str(path) or any(len(os.fsencode(part)) > MAX_NAME for part in path.parts)):
+                raise InputError(f"{str(path)[:60]!r} cannot be a path; it holds a NUL, or a name of more than {MAX_NAME} bytes")
 
 
 def _fail(error: Exception, code: int) -> int:

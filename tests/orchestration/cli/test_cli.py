@@ -142,3 +142,17 @@ def test_place_refuses_what_it_could_not_do_before_it_searches(
     except SystemExit as ended:
         code = ended.code
     assert code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["a\0b", "x" * 5000, f"out/{'x' * 256}/y"])
+@pytest.mark.parametrize("line", [("plan", "sweep.yaml", "--runs"), ("validate",), ("report", "small", "--home"), ("simulate",)])
+def test_a_path_that_no_file_system_holds_is_wrong_input(capsys, line, path):
+    assert main([*line, path]) == 2
+    said = capsys.readouterr().err
+    assert path[:20].encode("unicode_escape").decode()[:3] in said and "unexpected" not in said
+
+
+def test_an_unknown_command_is_quoted_once(capsys):
+    with pytest.raises(SystemExit):
+        main(["a\nb"])
+    assert r"unknown command 'a\nb';" in capsys.readouterr().err
