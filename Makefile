@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Byte code is kept whatever the shell says: without it each of the many processes compiles some 2,000 files again, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow fuzz lint docs bench lock ui clean
+.PHONY: demo test test-slow fuzz lint docs bench lock ui clean mutants
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## Place real models by every method and show who wins
@@ -21,6 +21,9 @@ test-slow: $(READY)  ## The tests that take minutes, and other examples than eve
 
 fuzz: $(READY)  ## Malformed and hostile input; other draws by: make fuzz FUZZ='--seed 3 --count 5000'
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+mutants: $(READY)  ## Break the core in many small ways; fails if its tests do not notice (MODULES= chooses)
+	$(BIN)/python -m tests.mutation $(MODULES)
 
 lint: $(READY)  ## Style and types
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ other and more ones each time, and prints how to see a failing one again.
 
 import os
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # The tests run side by side, one process a core: kernels with threads of their own would wait for each other (100 × slower learners).
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -14,4 +14,5 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
+settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile("same")

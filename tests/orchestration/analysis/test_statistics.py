@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import astuple
+from inspect import signature
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from orchestration.analysis import statistics
 from orchestration.analysis.statistics import (
     curve_band,
     gap,
@@ -151,3 +153,69 @@ def test_curves_are_steps() -> None:
     assert middle.tolist() == [5, 2] and low.tolist() == [3, 1] and high.tolist() == [np.inf, 9]
     value, low, high = iqm_curve(np.array([[2.0, 1], [4.0, 1], [3.0, 3]]), np.array([0, 0, 1]))
     assert value.tolist() == [3.0, 5 / 3] and (low <= value).all() and (value <= high).all()
+
+
+def test_what_is_drawn_if_nothing_else_is_said() -> None:
+    """Published intervals were drawn so; another seed or number of draws moves their ends."""
+    drawn = {stratified_bootstrap: 2000, iqm_interval: 2000, probability_of_improvement: 2000, profile_band: 500, iqm_curve: 300}
+    for function, replicates in drawn.items():
+        defaults = {k: p.default for k, p in signature(function).parameters.items() if k in ("seed", "replicates", "level")}
+        assert defaults == {"seed": 0, "replicates": replicates, "level": 0.95}
+
+
+def test_shapes_where_there_is_nothing_to_average_or_to_resample() -> None:
+    assert iqm(np.empty((3, 2, 0))).shape == (3, 2)
+    alone, strata, thresholds = np.array([1.0, 2.0]), np.array([0, 1]), np.array([0.5, 1.5, 2.5])
+    low, high = stratified_bootstrap(alone, strata, lambda v: performance_profile(v, strata, thresholds))
+    assert low.shape == high.shape == (3,) and np.isnan([low, high]).all()
+    band = profile_band(alone, strata, thresholds)
+    assert all(part.tolist() == [0.0, 0.5, 1.0] for part in band)
+    value, low, high = iqm_curve(np.array([[2.0, 1.0], [4.0, 1.0]]), strata)
+    assert value.tolist() == [3.0, 1.0] and np.isnan([low, high]).all()
+
+
+def test_what_is_held_at_once_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, sizes = np.random.default_rng(0), []
+    values, strata = rng.normal(size=20), np.repeat([0, 1], 10)
+
+    def statistic(resampled: np.ndarray) -> np.ndarray:
+        sizes.append(len(resampled))
+        return iqm(resampled)
+
+    def both() -> list[np.ndarray]:
+        curves = np.stack([values, values + 1], axis=1)
+        one = iqm_curve(curves, strata, replicates=1)
+        return [*stratified_bootstrap(values, strata, statistic), *iqm_curve(curves, strata), *one]
+
+    whole = both()
+    assert sizes == [2000]
+    for chunk, size in ((1, 1), (60, 3)):
+        sizes.clear()
+        monkeypatch.setattr(statistics, "_CHUNK", chunk)
+        assert all(np.array_equal(a, b) for a, b in zip(whole, both(), strict=True))
+        assert max(sizes) == size and sum(sizes) == 2000
+
+
+def test_an_improvement_has_an_interval_where_either_side_has_two_seeds() -> None:
+    for n, m, known in ((1, 1, False), (2, 1, True), (1, 2, True), (2, 2, True)):
+        x, y = np.array([1.0, 3.0])[:n], np.array([2.0, 0.5])[:m]
+        found = probability_of_improvement(x, np.zeros(n), y, np.zeros(m))
+        assert np.isfinite([found.low, found.high]).tolist() == [known] * 2
+
+
+def test_pairs_that_say_nothing_are_left_out_and_infinite_ones_rank_highest() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.uniform(1, 3, 12)
+    x = y * rng.uniform(0.7, 1.2, 12)
+    expected = stats.wilcoxon(np.log(x / y)).pvalue
+    for left, right in ((np.nan, 1.0), (1.0, np.nan), (np.nan, np.nan), (np.inf, np.inf), (np.nan, np.inf)):
+        assert paired_test(np.append(x, left), np.append(y, right)) == pytest.approx(expected)
+    wide = y * np.exp(np.linspace(-3.0, 4.0, 12))
+    assert paired_test(wide, y) == pytest.approx(stats.wilcoxon(np.log(wide / y)).pvalue)
+    difference = np.log(x / y)
+    for left, right, rank in ((np.inf, 1.0, 100.0), (1.0, np.inf, -100.0)):
+        assert paired_test(np.append(x, left), np.append(y, right)) == pytest.approx(stats.wilcoxon(np.append(difference, rank)).pvalue)
+
+
+def test_a_gap_is_relative() -> None:
+    assert gap(np.array([3.0]), 2.0) == pytest.approx([0.5])

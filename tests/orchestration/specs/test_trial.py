@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import fields, replace
 
 import pytest
 
-from orchestration.specs.trial import Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
+from envs.problem.errors import InputError
+from orchestration.specs.canonical import canonical
+from orchestration.specs.trial import KINDS, Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
 
 FILE = FrozenDict({"file": "g.json", "root": "/here", "sha256": "1" * 64})
 PROBLEM = ProblemSpec(FILE, FrozenDict({"named": "cpu-gpu-4"}))
@@ -117,3 +120,85 @@ def test_json_loses_no_field(part, key, value):
     changed = replace(part, **{key: value})
     again = type(part).from_json(json.loads(json.dumps(changed.to_json())))
     assert again == changed and hash(again) == hash(changed)
+
+
+def test_identities_stay_what_they_were():
+    """Ledgers and checkpoint folders of earlier versions are known by these: whoever changes them starts every study anew."""
+    assert PROBLEM.content_hash == "65ff0461f88be50d38210cbeaa5484637be13d1ada063573fb44cd2d3c2e6d3f"
+    assert EVALUATOR.content_hash == "e0eb95d1a1f8705763922bcd71198e8b9a8c3a7d8ff032e0363d4297e52bc4b3"
+    assert TRIAL.content_hash == "f0de6e4bee19768271c688d4ef3c63170e611e48052676dca625724909795365"
+    assert TRIAL.short == TRIAL.content_hash[:12]
+    assert canonical({"b": [1, {"c": None}], "a": 0.5}) == '{"a":0.5,"b":[1,{"c":null}]}'
+
+
+def test_what_stands_where_nothing_is_said():
+    problem = ProblemSpec(FILE, FrozenDict({"named": "cpu-gpu-4"}))
+    assert (problem.costs, problem.objective, problem.label) == ({"kind": "roofline"}, "makespan", "graph@network")
+    assert EvaluatorSpec() == EvaluatorSpec("simulator", FrozenDict())
+    assert Budget(5) == Budget(5, None, 0)
+    plain = Trial("heft", "heft", FrozenDict(), (problem,), EvaluatorSpec(), Budget(5), 0)
+    assert (plain.stage, plain.kind, plain.parent, plain.batch, plain.checkpoint_every, plain.priority) == (
+        "main",
+        "search",
+        None,
+        64,
+        1000,
+        0,
+    )
+    assert plain.resources == {"num_cpus": 1, "num_gpus": 0, "custom": {}}
+    assert KINDS == ("search", "pretrain", "finetune", "zero-shot")
+
+
+def test_labels_for_people():
+    named = replace(PROBLEM, graph_label="g", network_label="n")
+    assert replace(TRIAL, problems=(named,)).problem_label == "g@n"
+    assert replace(TRIAL, problems=(named, PROBLEM)).problem_label == "2 problems"
+    assert EVALUATOR.key == "simulator"
+    assert EvaluatorSpec("openvino", FrozenDict({"host": "flex170"})).key == "openvino:flex170"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "needs evaluations, seconds or both"),
+        ({"evaluations": -1}, "a budget of -1 evaluations"),
+        ({"evaluations": 5, "confirm": -1}, "confirms by -1"),
+        ({"seconds": 0}, "a budget of 0 seconds"),
+        ({"seconds": -1.0}, "a budget of -1.0 seconds"),
+        ({"seconds": float("inf")}, "a budget of inf seconds"),
+        ({"seconds": float("nan")}, "a budget of nan seconds"),
+    ],
+)
+def test_impossible_budgets_are_refused(values, message):
+    with pytest.raises(InputError, match=message):
+        Budget(**values)
+
+
+def test_budgets_at_the_edge_of_what_is_possible():
+    assert Budget(0).evaluations == 0
+    assert Budget(None, 1).to_json() == {"evaluations": None, "seconds": 1.0}
+    assert isinstance(Budget(seconds=1).seconds, float)
+    assert Budget(seconds=0.5).seconds == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "finetun"}, "unknown kind of stage 'finetun'; did you mean 'finetune'"),
+        ({"problems": ()}, "trial 'heft' of stage 'main' has no problem"),
+        ({"batch": 0}, "batch 0 and checkpoint_every 1000 must be at least 1"),
+        ({"checkpoint_every": 0}, "batch 64 and checkpoint_every 0"),
+    ],
+)
+def test_impossible_trials_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        replace(TRIAL, **changes)
+
+
+def test_lists_become_what_can_be_hashed():
+    trial = replace(TRIAL, problems=[PROBLEM], config={"a": [1, [2]]}, batch=1, checkpoint_every=1)
+    assert trial.problems == (PROBLEM,) and trial.config["a"] == (1, (2,))
+    assert hash(trial) != hash(TRIAL)
+    with pytest.raises(TypeError, match="read-only"):
+        trial.config["a"] = 2
+    assert pickle.loads(pickle.dumps(trial)) == trial
