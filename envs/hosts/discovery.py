@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from envs.graphs.openvino_capture import import_openvino
+from envs.hosts.engine.devices import copy_to, parse_devices
 from envs.problem.errors import InputError
 from envs.problem.network import DeviceNetwork
 
@@ -99,8 +102,6 @@ def _cuda() -> list[Offered]:
 
 
 def _openvino() -> list[Offered]:
-    from envs.graphs.openvino_capture import import_openvino
-
     core = import_openvino().Core()
     found = []
     for name in core.available_devices:
@@ -123,8 +124,6 @@ def network(devices: Sequence[Offered], name: str = "this-machine", seconds: flo
     Raises:
         InputError: if there is no device of torch's among them.
     """
-    from envs.hosts.engine.devices import parse_devices
-
     own = [d for d in devices if d.runtime == "torch"]
     if not own:
         raise InputError("a network file needs at least one device of torch's; OpenVINO's are calibrated with a model")
@@ -137,8 +136,6 @@ def network(devices: Sequence[Offered], name: str = "this-machine", seconds: flo
 
 def _in_thread(work: Any, device: Any, *arguments: Any) -> float:
     """In a thread of its own, which is then bound to the device."""
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(1, initializer=device.bind) as pool:
         return float(pool.submit(work, device, *arguments).result())
 
@@ -160,8 +157,6 @@ def _speed(device: Any, seconds: float) -> float:
 
 def _copy_rate(source: Any, target: Any) -> float:
     import torch
-
-    from envs.hosts.engine.devices import copy_to
 
     x = torch.ones(4 << 20, dtype=torch.uint8, device=source.torch_device)
     rates = []

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from envs.costs.calibrated import CalibratedCosts
 from envs.costs.device_profiles import DeviceProfiles
 from envs.costs.operation_times import OperationTimes
 from envs.costs.profiled import ProfiledCosts
 from envs.costs.roofline import RooflineCosts, merged_efficiency
+from envs.costs.totals import TotalCosts
 from envs.hosts.openvino.profiling import profile_model
 from envs.problem.cost_model import CostModel, LinearCosts
 from envs.problem.errors import InputError, nearest
@@ -53,13 +55,9 @@ def make_costs(spec: str | Mapping[str, Any], model: str | None = None) -> CostM
     if kind == "linear":
         return LinearCosts()
     if kind == "calibrated":
-        from envs.costs.calibrated import CalibratedCosts
-
         return CalibratedCosts(settings.get("seconds"))  # type: ignore[arg-type]
     roofline = RooflineCosts(merged_efficiency(settings.pop("efficiency", {})))
     if kind == "totals":
-        from envs.costs.totals import TotalCosts
-
         return TotalCosts(settings.get("seconds"), roofline)  # type: ignore[arg-type]
     return roofline if kind == "roofline" else _profiled(settings, model, roofline)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from envs.problem.errors import InputError, suggestion
 from methods.contract import registry
 from methods.contract.config import SettingsError
+from methods.contract.method import Method
 from methods.contract.validation import NAME_CURE, Location, shown
 from orchestration.definition.document import Document
 from orchestration.definition.execution import Execution, read_execution
@@ -91,8 +92,6 @@ class MethodTable:
 
 
 def _overrides(cls: type, name: str) -> bool:
-    from methods.contract.method import Method
-
     return getattr(cls, name) is not getattr(Method, name)
 
 

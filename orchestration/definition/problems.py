@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from envs.problem.errors import InputError, suggestion
 from methods.contract.config import SettingsError
 from methods.contract.validation import Location
@@ -125,7 +127,6 @@ class ProblemTable:
             if self.complete:
                 self.doc.error(path, f"sample asks for {sample.count} of {len(problems)} problems", "ask for fewer")
             return problems
-        import numpy as np
 
         chosen = np.random.default_rng(np.random.SeedSequence(sample.seed)).choice(len(problems), sample.count, replace=False)
         return [problems[i] for i in sorted(chosen)]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import sqlalchemy
 from optuna.storages.journal import JournalFileBackend
 
 from envs.problem.errors import InputError
@@ -98,8 +99,6 @@ class Studies:
                 except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:  # of before there were checksums
                     raise DamagedJournal(f"journal {path} of the searches is damaged ({type(error).__name__}: {error})") from None
             else:
-                import sqlalchemy
-
                 try:
                     self._storages[url] = optuna.storages.RDBStorage(resolved_uri(url), engine_kwargs={"pool_pre_ping": True})
                 except sqlalchemy.exc.SQLAlchemyError as error:

@@ -15,7 +15,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from envs.graphs.capture import capture, resolve_options
+from envs.graphs.capture import must_be_traced as model_must_be_traced
+from envs.graphs.sharded import sharded
+from envs.graphs.store import file_hash
+from envs.graphs.traffic import RECORDED
+from envs.networks.named import named_network
+from envs.problem.cost_model import LinearCosts
 from envs.problem.errors import InputError, nearest
+from envs.problem.problem import Problem
+from envs.sources.costs import make_costs
+from envs.sources.files import load_network
+from envs.sources.importing import check, load_problem, network_name
+from envs.sources.sensor_fusion import FusionParameters, fusion_problem
+from methods.contract.config import make_config
 from orchestration.specs.canonical import FrozenDict
 
 if TYPE_CHECKING:
@@ -68,7 +81,6 @@ def _file(name: Any, base: Path, root: Path, suffixes: tuple[str, ...]) -> dict[
     if not path.is_file():
         near = sorted(p.name for p in path.parent.glob(f"*{path.suffix}"))[:8] if path.parent.is_dir() else []
         raise InputError(f"file {name!r} does not exist{nearest(path.name, near) or '; check the path'}")
-    from envs.graphs.store import file_hash
 
     inside = path.is_relative_to(root)
     return {"file": str(path.relative_to(root)) if inside else str(path), "root": str(root), "sha256": file_hash(path)}
@@ -76,8 +88,6 @@ def _file(name: Any, base: Path, root: Path, suffixes: tuple[str, ...]) -> dict[
 
 def _path(source: Mapping[str, Any]) -> Path:
     """Where a described file lies on this machine; InputError if it is gone or is another one now."""
-    from envs.graphs.store import file_hash
-
     candidates = [Path(source["root"]) / source["file"], Path(source["file"])]
     path = next((p for p in candidates if p.is_file()), None)
     if path is None:
@@ -107,14 +117,12 @@ def graph_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenD
         if source["file"].endswith(DOCUMENTS):
             if "input_shapes" in settings:
                 raise InputError("input_shapes are for .onnx and .xml files; a JSON graph states its sizes, so remove them")
-            from envs.sources.importing import check
 
             check(_path(source))
         return FrozenDict(source | ({"input_shapes": settings["input_shapes"]} if "input_shapes" in settings else {}))
     if "problem" in settings:
         _only(settings, ("problem",), "a problem from a file")
         source = _file(settings["problem"], base, root, DOCUMENTS)
-        from envs.sources.importing import load_problem
 
         load_problem(_path(source))
         return FrozenDict({"problem": True, **source})
@@ -124,8 +132,6 @@ def graph_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenD
 
 
 def _model_source(settings: Mapping[str, Any]) -> FrozenDict:
-    from envs.graphs.capture import resolve_options
-
     name = str(settings["model"])
     return FrozenDict({"model": name, **resolve_options(name, {k: v for k, v in settings.items() if k != "model"})})
 
@@ -144,15 +150,12 @@ def _sharded_source(settings: Mapping[str, Any]) -> FrozenDict:
 def network_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenDict:
     """A checked and complete source of a network: ``{named: NAME}``, ``{file: PATH}`` or ``{synthetic: {…}, seed: 0}``."""
     if "named" in settings:
-        from envs.networks.named import named_network
-
         _only(settings, ("named",), "a named network")
         # With its content, so that a recalibrated network is another problem.
         return FrozenDict({**settings, "content": named_network(settings["named"]).content_hash})
     if "file" in settings:
         _only(settings, ("file",), "a network from a file")
         source = _file(settings["file"], base, root, (".json",))
-        from envs.sources.files import load_network
 
         load_network(_path(source))
         return FrozenDict(source)
@@ -161,8 +164,6 @@ def network_source(settings: Mapping[str, Any], base: Path, root: Path) -> Froze
 
 def _generated_source(settings: Mapping[str, Any], what: str, base: Path, root: Path) -> FrozenDict:
     """Parameters with their defaults filled in, so that a changed default is another problem."""
-    from methods.contract.config import make_config
-
     kind = next((k for k in GENERATED[what] if k in settings), "synthetic")
     _only(settings, (kind, "seed"), f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} {what}")
     parameters = settings.get(kind)
@@ -175,8 +176,6 @@ def _generated_source(settings: Mapping[str, Any], what: str, base: Path, root: 
         raise InputError(f"seed of {'an' if kind[0] in 'aeiou' else 'a'} {kind} {what} is {seed!r}; it must be a whole number from 0")
     trace = {}
     if kind == "fusion":
-        from envs.graphs.traffic import RECORDED
-
         # By its content, as every file: another trace is another problem.
         trace = {"trace": _file(str(parameters.get("trace", RECORDED)), base, root, (".npz",))}
         parameters = {k: v for k, v in parameters.items() if k != "trace"}
@@ -194,8 +193,6 @@ def generator(what: str, kind: str) -> tuple[type, Any]:
 
 
 def _generate(what: str, source: Mapping[str, Any]) -> Any:
-    from methods.contract.config import make_config
-
     kind = next(k for k in GENERATED[what] if k in source)
     parameters, function = generator(what, kind)
     return function(make_config(parameters, source[kind]), source["seed"])
@@ -208,7 +205,6 @@ def costs_source(value: Any, base: Path, root: Path) -> FrozenDict:
         raise InputError(f"costs are a name or a mapping with kind, not {value!r}; write costs: roofline")
     if spec["kind"] == "table":
         raise InputError("a table of costs belongs into the problem's own file; give the graph as {problem: file.json}")
-    from envs.sources.costs import make_costs
 
     if spec["kind"] == "profiled":
         table = spec.get("table")
@@ -220,24 +216,17 @@ def costs_source(value: Any, base: Path, root: Path) -> FrozenDict:
 
 def own_network_name(source: Mapping[str, Any]) -> str:
     """The name of the network in a whole problem's file."""
-    from envs.sources.importing import network_name
-
     return "own" if "fusion" in source else network_name(_path(source))
 
 
 @lru_cache(maxsize=_CACHED)
 def _graph(source: FrozenDict) -> ComputationGraph:
     if "model" in source:
-        from envs.graphs.capture import capture
-
         return capture(source["model"], **{k: v for k, v in source.items() if k != "model"})
     if "sharded" in source:
-        from envs.graphs.sharded import sharded
-
         return sharded(source["sharded"], **{k: v for k, v in source.items() if k != "sharded"})
     if any(kind in source for kind in GENERATED["graph"]):
         return _generate("graph", source)
-    from envs.graphs.capture import capture
 
     return capture(_path(source), input_shapes=source.get("input_shapes"))
 
@@ -245,12 +234,9 @@ def _graph(source: FrozenDict) -> ComputationGraph:
 @lru_cache(maxsize=_CACHED)
 def _network(source: FrozenDict) -> DeviceNetwork:
     if "named" in source:
-        from envs.networks.named import named_network
-
         return named_network(source["named"])
     if any(kind in source for kind in GENERATED["network"]):
         return _generate("network", source)
-    from envs.sources.files import load_network
 
     return load_network(_path(source))
 
@@ -260,7 +246,6 @@ def _costs(spec: FrozenDict, graph: FrozenDict) -> CostModel | None:
     """The cost model; None for a file's own. Profiled costs without a table are measured on the graph's model."""
     if spec["kind"] == "own":
         return None
-    from envs.sources.costs import make_costs
 
     settings = dict(spec)
     if settings["kind"] == "profiled" and "table" in settings:
@@ -283,9 +268,8 @@ def must_be_traced(spec: ProblemSpec) -> bool:
     """Whether the problem's graph is a step of a named network that has not been traced yet, which may take minutes."""
     if "model" not in spec.graph:
         return False
-    from envs.graphs import capture
 
-    return capture.must_be_traced(spec.graph["model"], {k: v for k, v in spec.graph.items() if k != "model"})
+    return model_must_be_traced(spec.graph["model"], {k: v for k, v in spec.graph.items() if k != "model"})
 
 
 def _named(thing: Named, name: str) -> Named:
@@ -302,16 +286,12 @@ def build_problem(spec: ProblemSpec) -> Problem:
     Raises:
         InputError: if a file is gone or changed, or the parts do not fit together.
     """
-    from envs.problem.cost_model import LinearCosts
-    from envs.problem.problem import Problem
-
     if "fusion" in spec.graph:
         return _fusion(spec)
     costs = _costs(spec.costs, spec.graph if spec.costs["kind"] == "profiled" else FrozenDict())
     if not spec.graph.get("file", "").endswith(DOCUMENTS):
         graph, network = _named(_graph(spec.graph), spec.graph_label), _named(_network(spec.network), spec.network_label)
         return Problem(graph, network, costs or LinearCosts(), spec.objective)
-    from envs.sources.importing import load_problem
 
     given = None if "own" in spec.network else _named(_network(spec.network), spec.network_label)
     problem = load_problem(_path(spec.graph), given, costs)
@@ -340,9 +320,6 @@ def recorded_problem(spec: ProblemSpec, problem_hash: str) -> Problem:
 
 
 def _fusion(spec: ProblemSpec) -> Problem:
-    from envs.sources.sensor_fusion import FusionParameters, fusion_problem
-    from methods.contract.config import make_config
-
     objective = "makespan" if spec.objective == "own" else spec.objective
     parameters = make_config(FusionParameters, spec.graph["fusion"])
     made = fusion_problem(parameters, spec.graph["seed"], _path(spec.graph["trace"]), objective)

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from envs.problem.errors import InputError
 from orchestration.folder.ledger import parse
 from orchestration.specs.layout import LEDGER, STATE
@@ -95,7 +97,6 @@ class Tracker:
         quiet_environment()
 
         import mlflow
-        from sqlalchemy.exc import SQLAlchemyError
 
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         logging.getLogger("alembic").setLevel(logging.ERROR)

@@ -21,7 +21,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from envs.graphs.exported.sources import load_program
 from envs.hosts.child_process import ChildProcess, Fault
+from envs.hosts.engine.devices import parse_devices
 from envs.hosts.measuring import Measuring
 from envs.problem.errors import InputError
 from envs.problem.measurement import BaseEvaluator, Measurements, Outcome
@@ -97,8 +99,6 @@ class Engine(BaseEvaluator):
 
     def check_machine(self) -> None:
         """Look whether this machine offers the devices."""
-        from envs.hosts.engine.devices import parse_devices  # reads what torch offers, and torch takes a second to import
-
         parse_devices(self.devices)
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
@@ -204,8 +204,6 @@ def program_of(spec: Mapping[str, Any]) -> tuple[Any, str]:
     Raises:
         InputError: for an entry of another form, and whatever `load_program` refuses.
     """
-    from envs.graphs.exported.sources import load_program
-
     kinds = [key for key in ("file", "module", "model") if key in spec]
     if len(kinds) != 1:
         raise InputError(

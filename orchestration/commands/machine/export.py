@@ -7,7 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from envs.graphs import openvino_capture
+from envs.graphs import capture, openvino_capture
+from envs.graphs.exported.graph import PlaceableProgram
+from envs.graphs.exported.sources import load_program
 from envs.hosts.engine.placed import FORMAT
 from envs.problem.errors import InputError
 
@@ -105,9 +107,6 @@ def export(path: Path, to: Path, runtime: str | None = None) -> list[tuple[Path,
 def _torch(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
     import torch
 
-    from envs.graphs.exported.graph import PlaceableProgram
-    from envs.graphs.exported.sources import load_program
-
     source, shapes = about["source"], about["input_shapes"]
     program, _ = load_program(source, shapes, about["options"])
     graph = PlaceableProgram.of(program, about["name"]).graph
@@ -128,8 +127,6 @@ def _torch(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
 
 
 def _openvino(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
-    from envs.graphs import capture
-
     source = capture.resolve(about["source"], None, about["input_shapes"], about["options"])
     with capture.written_ir(source) as written:
         graph = openvino_capture.graph_of_ir(written, source.shapes, about["name"])

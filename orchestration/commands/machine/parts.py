@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from rich.console import Console
+from rich.progress import Progress
+
 from orchestration.commands.machine.target import Tell
 
 
@@ -17,9 +20,6 @@ class Parts:
 
     def __enter__(self) -> Tell:
         if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import Progress
-
             self.progress = Progress(console=Console(stderr=True), transient=True)
             self.progress.start()
         return self._tell
