@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph
@@ -122,7 +123,6 @@ def read_model(path: Path) -> Any:
 def convert_onnx(path: Path) -> Any:
     """The ``openvino.Model`` of an ONNX file; InputError in one line if it is damaged or uses operators OpenVINO lacks."""
     import onnx
-    from google.protobuf.message import DecodeError
 
     try:
         graph = onnx.load(path, load_external_data=False).graph
@@ -139,7 +139,6 @@ def convert_onnx(path: Path) -> Any:
 def external_files(path: Path) -> list[Path]:
     """Files beside an ONNX file that hold its weights, sorted."""
     import onnx
-    from google.protobuf.message import DecodeError
 
     try:
         tensors = onnx.load(path, load_external_data=False).graph.initializer

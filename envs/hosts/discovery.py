@@ -88,8 +88,15 @@ def _numa_nodes(cores: Sequence[int]) -> dict[int, list[int]]:
     return nodes
 
 
-def _cuda() -> list[Offered]:
+def _torch() -> Any:
+    """PyTorch, which takes seconds to import: a listing without it should not wait."""
     import torch
+
+    return torch
+
+
+def _cuda() -> list[Offered]:
+    torch = _torch()
 
     if not torch.cuda.is_available():
         return []
@@ -141,7 +148,7 @@ def _in_thread(work: Any, device: Any, *arguments: Any) -> float:
 
 
 def _speed(device: Any, seconds: float) -> float:
-    import torch
+    torch = _torch()
 
     x = torch.ones(512, 512, device=device.torch_device)
     x @ x
@@ -156,7 +163,7 @@ def _speed(device: Any, seconds: float) -> float:
 
 
 def _copy_rate(source: Any, target: Any) -> float:
-    import torch
+    torch = _torch()
 
     x = torch.ones(4 << 20, dtype=torch.uint8, device=source.torch_device)
     rates = []

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.stats
 
 from envs.problem.errors import InputError, nearest
 from envs.problem.measurement import Evaluator
@@ -61,8 +62,6 @@ class Fidelity:
         return self._correlation("spearmanr")
 
     def _correlation(self, name: str) -> float:
-        import scipy.stats
-
         if len(self.simulated) < 3 or not np.ptp(self.simulated) or not np.ptp(self.measured):
             return float("nan")
         return float(getattr(scipy.stats, name)(self.simulated, self.measured).statistic)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from envs.graphs.capture import SUFFIXES, capture
 from envs.problem.errors import InputError
@@ -100,7 +101,6 @@ def _total(problem: Problem) -> np.ndarray:
 def _onnx_nodes(path: Path) -> int | None:
     if path.suffix != ".onnx":
         return None
-    import onnx
 
     return len(onnx.load(path, load_external_data=False).graph.node)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import mlflow
+
 from envs.problem.errors import InputError
 from envs.problem.measurement import Evaluator, Outcome
 from orchestration.folder.ledger import entries
@@ -89,7 +91,6 @@ def _trial_of_run(run: str, output: Path, tracking_uri: str | None) -> str | Non
     if tracking_uri is None and not (output / "mlflow.db").exists():
         return None
     quiet_environment()
-    import mlflow
 
     try:
         return mlflow.MlflowClient(uri).get_run(run).data.tags.get("trial")

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from scipy.optimize import isotonic_regression
 
 from orchestration.analysis import escape
 
@@ -91,7 +92,6 @@ def spread(positions: np.ndarray, gap: float, low: float, high: float) -> np.nda
     n = len(positions)
     if n * gap > high - low:
         gap = (high - low) / max(n, 1)
-    from scipy.optimize import isotonic_regression
 
     order = np.argsort(positions, kind="stable")
     offsets = np.arange(n) * gap

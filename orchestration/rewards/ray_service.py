@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from envs.problem.errors import InputError
 from envs.problem.measurement import BaseEvaluator, Rows
@@ -49,8 +50,6 @@ def actor(cls: type, **options: Any) -> Any:
 
 def on_node(node: str) -> Any:
     """The scheduling strategy that pins an actor to a node, given by its id."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     return NodeAffinitySchedulingStrategy(node, soft=False)
 
 

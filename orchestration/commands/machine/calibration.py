@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import envs.hosts.engine.program_costs as own
 from envs.graphs.store import cache_directory, file_hash
 from envs.hosts.engine.host import fingerprint
 from envs.problem.graph import digest
@@ -39,6 +40,4 @@ def calibrated(target: Target, rounds: int = 5, fresh: bool = False, tell: Tell 
 
 
 def _key(target: Target) -> str:
-    import envs.hosts.engine.program_costs as own
-
     return digest(file_hash(Path(own.__file__)), fingerprint(), *target.identity())[:32]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -78,8 +79,6 @@ class OpenVinoTarget:
 
     def identity(self) -> tuple[object, ...]:
         """See `Target`."""
-        from importlib.metadata import version
-
         return (self.runtime, version("openvino"), self.graph.content_hash, repr(sorted(self.given.items())))
 
     def calibrate(self, rounds: int, tell: Tell | None) -> tuple[Problem, dict[str, Any]]:
