@@ -193,16 +193,11 @@ def run(placement, arrays, priority, stations, links, channels, synchronous, sig
     shared, size, rank, references, missing, held, _, _ = scratch
     (processor, rivals), (n, devices) = stations, seconds.shape
     _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchronous, (output_bytes, parameter_bytes), scratch, phase_left)
-    start[:] = np.nan
-    finish[:] = np.nan
+    start[:] = finish[:] = np.nan
     if limited and (held > memory).any():
         return OUT_OF_MEMORY, np.nan
-    queue[:] = -1
-    slots[:devices] = 1
-    slots[devices:] = channels
-    running = -1
-    sequence = 0
-    now = 0.0
+    queue[:], slots[:devices], slots[devices:] = -1, 1, channels
+    running, sequence, now = -1, 0, 0.0
     phase = _next_phase(0, phase_left)
     for v in order:
         if not free[v] and missing[v] == 0:
