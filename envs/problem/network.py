@@ -10,6 +10,8 @@ import numpy as np
 from envs.problem.errors import InputError
 from envs.problem.graph import digest, frozen
 
+LEAST = "positive, above 1e-300"
+
 
 @dataclass(frozen=True, eq=False)
 class DeviceNetwork:
@@ -89,12 +91,12 @@ class DeviceNetwork:
         for key in ("kinds", "supports"):
             if len(getattr(self, key)) != d:
                 raise InputError(f"network {self.name!r} has {d} devices but {len(getattr(self, key))} values of {key}")
-        rules = {"speed": "positive and finite", "memory_bandwidth": "above 1e-300", "bandwidth": "above 1e-300", "memory": "not negative"}
+        rules = {"speed": "positive and finite", "memory_bandwidth": LEAST, "bandwidth": LEAST, "memory": "not negative"}
         for key in ("speed", "memory_bandwidth", "memory", "power", "idle_power", "launch_overhead", "bandwidth", "delay", "link_energy"):
             rule = rules.get(key, "finite and not negative")
             value = getattr(self, key)
-            low = 1e-300 if rule.startswith("above") else 0.0  # the reciprocal of less is infinite
-            good = value > low if rule.startswith(("positive", "above")) else value >= 0
+            low = 1e-300 if rule == LEAST else 0.0  # the reciprocal of less is infinite
+            good = value > low if rule.startswith("positive") else value >= 0
             if rule.endswith("finite") or rule.startswith("finite"):
                 good &= np.isfinite(value)
             bad = np.argwhere(~good)

@@ -90,11 +90,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_paths(args: argparse.Namespace) -> None:
-    """InputError for a path that no file system can hold: asking whether it exists would raise."""
+    """InputError for a path that no file system can hold, which would raise when asked for, or that would break a message in two."""
     for value in vars(args).values():
         for path in value if isinstance(value, list) else [value]:
-            if isinstance(path, Path) and ("\0" in str(path) or any(len(os.fsencode(part)) > MAX_NAME for part in path.parts)):
-                raise InputError(f"{str(path)[:60]!r} cannot be a path; it holds a NUL, or a name of more than {MAX_NAME} bytes")
+            if not isinstance(path, Path):
+                continue
+            if any(c in str(path) for c in "\0\n\r") or any(len(os.fsencode(part)) > MAX_NAME for part in path.parts):
+                raise InputError(
+                    f"{str(path)[:60]!r} cannot be a path; it holds a NUL, a line break, or a name of more than {MAX_NAME} bytes"
+                )
 
 
 def _fail(error: Exception, code: int) -> int:

@@ -334,16 +334,18 @@ def _task(
 
 
 def _start_local(ray: Any, options: dict[str, Any]) -> None:
-    """Start Ray on this machine. Ray gives itself 30 s, which are too few where others keep the processors busy: so more than once."""
+    """Start Ray on this machine. Ray gives its parts 30 s, which are too few where others keep the processors busy: so more than once."""
+    reason = ""
     for _ in range(START_ATTEMPTS):
         try:
             ray.init(address="local", **options)
             return
-        except Exception as error:  # Ray raises no narrower class
-            if "timed out during startup" not in str(error):
-                raise
+        except Exception as error:  # Ray raises no narrower class, whichever of its parts did not come up
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             ray.shutdown()
-    raise InputError(f"Ray did not start here in {START_ATTEMPTS} tries, as the machine is too busy; try again later, or with --local")
+    raise InputError(
+        f"Ray did not start here in {START_ATTEMPTS} tries ({reason}); the machine may be too busy, so try again later, or with --local"
+    )
 
 
 def start_ray(address: str | None, cpus: int | None) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sqlite3
 from pathlib import Path
 from random import Random
 from typing import ClassVar
 
 from envs.simulators.fifo.evaluator import Simulator
+from orchestration.specs.layout import STORE
 from tests.fuzz.mutations import any_bytes, any_json
 
 PLACED = ("small.placement.json",)
@@ -88,6 +90,8 @@ def write_folders(home: Path) -> None:
     _stop(home / "stopped" / "stopped", checkpoints)
     _forget(home / "learned" / "learned", "zero-shot")
     (home / "measured" / "measured" / "ledger.jsonl").unlink()  # so that all is read from the store
+    with contextlib.closing(sqlite3.connect(home / "measured" / "measured" / STORE)) as store:
+        store.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # into the file that is to be damaged
 
 
 @contextlib.contextmanager

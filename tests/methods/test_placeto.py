@@ -112,5 +112,5 @@ def test_exploration_falls_to_nothing_over_the_schedule():
     assert shares[1.0][0] < shares[1.0][1] < 1.0 and shares[1.0][2:] == [1.0, 1.0]
     with pytest.raises(InputError, match="schedule_updates"):
         build("placeto", {"exploration": 0.5}, [problem], 0)
-    with pytest.raises(InputError, match="between 0 and 1"):
+    with pytest.raises(InputError, match="from 0 to 1"):
         build("placeto", {"exploration": 1.5, "learning": learning}, [problem], 0)

@@ -129,7 +129,7 @@ def test_the_papers_single_network_data_set():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TaskGraphParameters(tasks=0), "tasks is 0; it must be a whole number at least 1"),
+        (lambda: TaskGraphParameters(tasks=0), "tasks is 0; it must be a whole number between 1 and 100000"),
         (lambda: TaskGraphParameters(tasks=10.5), "tasks is 10.5; it must be a whole number"),
         (lambda: TaskGraphParameters(shape=0), "shape is 0"),
         (lambda: TaskGraphParameters(connection_probability=1.5), "connection_probability is 1.5; it must be a number between 0 and 1"),

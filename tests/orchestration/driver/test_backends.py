@@ -35,11 +35,10 @@ def test_a_start_that_takes_too_long_is_tried_again(starting):
 
 def test_a_machine_that_never_gets_that_far_is_named(starting):
     starting += [TOO_BUSY] * backends.START_ATTEMPTS
-    with pytest.raises(InputError, match="the machine is too busy; try again later, or with --local"):
+    with pytest.raises(InputError, match="timed out during startup.*the machine may be too busy, so try again later, or with --local"):
         start_ray(None, 2)
 
 
-def test_other_errors_are_not_tried_again(starting):
-    starting += [RuntimeError("no raylet"), None]
-    with pytest.raises(RuntimeError, match="no raylet"):
-        start_ray(None, 2)
+def test_so_is_one_in_which_another_part_did_not_come_up(starting):
+    starting += [RuntimeError("Failed to start GCS."), None]
+    assert start_ray(None, 2)

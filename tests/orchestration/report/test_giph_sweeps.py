@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from envs.problem.measurement import Wrapper
 from orchestration.analysis.load import load_sweep_record
 from orchestration.definition.sweep import load_sweep
 from orchestration.driver.run_sweep import run_sweep
@@ -123,12 +124,9 @@ def test_searches_follow_a_changing_network(tmp_path):
     trial = dataclasses.replace(trial, parent=None, kind="search")
     proposals = []
 
-    class Watching:
+    class Watching(Wrapper):
         def __init__(self, inner):
             self.inner = inner
-
-        def __getattr__(self, name):
-            return getattr(self.inner, name)
 
         def evaluate(self, problem, placements, *args, **more):
             m = self.inner.evaluate(problem, placements, *args, **more)

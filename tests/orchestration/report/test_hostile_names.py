@@ -117,13 +117,13 @@ def test_escapes_leave_plain_names_alone() -> None:
 
 
 def test_whatever_fails_in_a_report_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestration.plots import comparison, placed_graph, timeline
+    from orchestration.plots import placed_graph, timeline
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no\nfonts")
 
     with monkeypatch.context() as patch:
-        for module, name in ((comparison, "performance_profile"), (placed_graph, "draw"), (timeline, "write_page")):
+        for module, name in ((finish, "performance_profile"), (placed_graph, "draw"), (timeline, "write_page")):
             patch.setattr(module, name, broken)
         patch.setattr(finish.tables, "leaderboard_frame", broken)
         done, status = ran(tmp_path)
