@@ -35,7 +35,7 @@ def test_a_start_that_takes_too_long_is_tried_again(starting):
 
 def test_a_machine_that_never_gets_that_far_is_named(starting):
     starting += [TOO_BUSY] * backends.START_ATTEMPTS
-    with pytest.raises(InputError, match="timed out during startup.*the machine may be too busy, so try again later, or with --local"):
+    with pytest.raises(InputError, match=r"timed out during startup.*the machine may be too busy, so try again later, or with --local"):
         start_ray(None, 2)
 
 
