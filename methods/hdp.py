@@ -49,7 +49,7 @@ class HdpLearningConfig(PolicyGradientConfig):
 
 @dataclass(frozen=True)
 class HdpConfig:
-    """Settings of HDP."""
+    """Settings of HDP, with the paper's values as defaults."""
 
     features: OpFeatureConfig = field(default_factory=OpFeatureConfig)
     groups: int = 256

@@ -67,6 +67,7 @@ class RooflineCosts:
         return table[rows]
 
     def merged_efficiency(self, op_type: str, kind: str) -> float:
+        """The share of its peak that a kind of device reaches with an operation type: own values first, then `EFFICIENCY`."""
         for row in (self.efficiency.get(kind, {}), self.efficiency.get("*", {})):
             for key in (op_type, FAMILIES.get(op_type, "*"), "*"):
                 if key in row:

@@ -76,7 +76,7 @@ def columns(rows: Any) -> dict[str, Column]:
 
 
 def take(rows: T, part: slice) -> T:
-    """Some rows."""
+    """These rows of a column, whatever it is made of."""
     return replace(rows, **{k: v[part] for k in columns(rows) if (v := getattr(rows, k)) is not None})  # type: ignore[type-var]
 
 

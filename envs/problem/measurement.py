@@ -69,7 +69,7 @@ class Rows:
         return self.outcome == Outcome.OK
 
     def take(self, rows: slice) -> Self:
-        """Some of them."""
+        """The rows that an index or a slice picks, as a batch of their own."""
         return take(self, rows)
 
     @staticmethod
@@ -230,7 +230,7 @@ class BaseEvaluator(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """`SIMULATED`."""
+        """`SIMULATED`, unless an evaluator measures on a machine."""
         return SIMULATED
 
     @property
@@ -245,7 +245,7 @@ class BaseEvaluator(ABC):
 
     @property
     def queue_seconds(self) -> float:
-        """Nobody waits."""
+        """0: nobody waits for an evaluator that is not shared."""
         return 0.0
 
     @abstractmethod
@@ -253,7 +253,7 @@ class BaseEvaluator(ABC):
         """See `Evaluator.evaluate`; every evaluator has its own."""
 
     def evaluate_many(self, requests: Sequence[Request]) -> list[Measurements]:
-        """One after another."""
+        """Answers the requests one after another, in their order."""
         return [self.evaluate(r.problem, r.placements, r.seed, first=r.first, trace=r.trace) for r in requests]
 
     def check_machine(self) -> None:  # noqa: B027 (a default, not a gap)
@@ -317,5 +317,5 @@ class Wrapper(BaseEvaluator):
         return self.inner.describe()
 
     def close(self) -> None:
-        """Close ``inner``."""
+        """Close ``inner``, which may have processes of its own."""
         self.inner.close()

@@ -71,12 +71,12 @@ class Problem:
 
     @property
     def n_nodes(self) -> int:
-        """V."""
+        """V, the number of operations."""
         return self.graph.n_nodes
 
     @property
     def n_devices(self) -> int:
-        """D."""
+        """D, the number of devices."""
         return self.network.n_devices
 
     @cached_property

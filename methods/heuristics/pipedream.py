@@ -19,7 +19,7 @@ from methods.placing.pipeline import piece_graph
 
 
 class Pipedream(FixedList):
-    """One placement."""
+    """Proposes the split of PipeDream's planner, without replication: one placement."""
 
     seeded = False
 

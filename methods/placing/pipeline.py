@@ -33,7 +33,7 @@ MOST_IDEALS = 60_000
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A contiguous split."""
+    """A contiguous split of a graph over devices, and the period that it has."""
 
     device: np.ndarray | None
     """int16[V]; None if no split that was looked at fits the devices' memory."""
@@ -54,7 +54,7 @@ class PieceGraph:
 
     @property
     def count(self) -> int:
-        """Number of pieces."""
+        """How many pieces the split has, one a device that is used."""
         return int(self.of_node.max()) + 1
 
 

@@ -22,7 +22,7 @@ class Run:
 
     @property
     def best(self) -> float:
-        """The least objective."""
+        """The least objective that was measured; +inf without a valid placement."""
         return min(self.objective)
 
 

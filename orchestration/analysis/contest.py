@@ -32,7 +32,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """All names."""
+        """Everybody who found this placement, in one text."""
         return ", ".join(self.names)
 
 

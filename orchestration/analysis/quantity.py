@@ -58,7 +58,7 @@ def decimals(digits: int) -> Callable[..., str]:
 
 
 def whole(value: Number) -> str:
-    """A count."""
+    """A whole number with separators of thousands."""
     return NONE if value is None else f"{value:,}"
 
 
@@ -100,7 +100,7 @@ def signed_percent(value: float) -> str:
 
 
 def p_value(value: float, **_: Number) -> str:
-    """Two significant digits."""
+    """A p-value with two significant digits."""
     return NONE if math.isnan(value) else "<0.0001" if value < 1e-4 else f"{value:.2g}"
 
 

@@ -109,7 +109,7 @@ def _fitting(table: Table, width: int | None) -> list[Table]:
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """GitHub's Markdown."""
+    """The tables in GitHub's dialect of Markdown."""
     parts = []
     for table in tables:
         rule = [":--" if i < table.left else "--:" for i in range(len(table.columns))]

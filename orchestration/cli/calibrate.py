@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright calibrate`` and its options."""
     parser = subparsers.add_parser("calibrate", help="measure a model of yours on the devices of this machine")
     parser.add_argument(
         "model", metavar="MODEL", help="a .pt2, .onnx or OpenVINO .xml file, package.module:function, or a known model's name"

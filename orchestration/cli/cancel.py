@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright cancel`` and its options."""
     parser = subparsers.add_parser("cancel", help="stop a running sweep; running it again goes on where it was")
     parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep definition")
     parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")

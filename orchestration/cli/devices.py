@@ -8,14 +8,14 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright devices`` and its options."""
     parser = subparsers.add_parser("devices", help="list the devices of this machine that models can be placed on")
     parser.add_argument("--write", type=Path, metavar="FILE", help="also write a network file of torch's devices, with measured speeds")
     parser.add_argument("--json", action="store_true", help="print for programs")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Find, write, print."""
+    """Find this machine's devices, write them as a network if asked, and print them."""
     import json
 
     from envs.hosts.discovery import discover

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright export`` and its options."""
     parser = subparsers.add_parser("export", help="write a placement as something that runs: a torch callable, an OpenVINO model")
     parser.add_argument("placement", type=Path, metavar="PLACEMENT", help="a .placed.json file that placewright place --on wrote")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the folder to write")
@@ -17,7 +17,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Write, print."""
+    """Write the folder that runs the placement, and print what it holds."""
     import json
 
     from orchestration.commands.machine.export import export

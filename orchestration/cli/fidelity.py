@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright fidelity`` and its options."""
     parser = subparsers.add_parser("fidelity", help="compare a simulator with a measuring host on the same placements")
     parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep whose problems to place, and whose evaluators to compare")
     parser.add_argument("--simulator", metavar="NAME", help="a stage, for its evaluator, or a kind of evaluator (simulator)")

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright hosts`` and its options."""
     parser = subparsers.add_parser("hosts", help="show what measures for the running sweeps, with queues, utilisation and faults")
     parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")
     parser.add_argument("--all", action="store_true", help="also sweeps that have ended, as they were last seen")

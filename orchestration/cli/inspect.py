@@ -7,14 +7,14 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright inspect`` and its options."""
     parser = subparsers.add_parser("inspect", help="tell what a graph's file or a known model holds")
     parser.add_argument("file", metavar="FILE", help="placewright, WfFormat or dnn-partitioning .json, .stg, .onnx, .xml, or a known model")
     parser.add_argument("--json", action="store_true", help="print it for programs")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print it."""
+    """Print what the file holds."""
     import json
 
     from orchestration.commands.inspect import inspect, text, to_json

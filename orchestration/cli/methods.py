@@ -7,14 +7,14 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright methods`` and its options."""
     parser = subparsers.add_parser("methods", help="list the methods and their settings")
     parser.add_argument("name", nargs="?", metavar="METHOD", help="only this one, with what each setting means")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="text (default) or json")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the list."""
+    """Print what can place, with settings and abilities."""
     import dataclasses
     import json
     import sys

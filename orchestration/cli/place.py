@@ -12,7 +12,7 @@ from orchestration.cli.calibrate import add_target
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright place`` and its options."""
     parser = subparsers.add_parser("place", help="place a model of yours on the devices you have")
     parser.add_argument(
         "model", metavar="MODEL", help="an .onnx, .xml, .json or .stg file (see placewright inspect), or a known model's name"
@@ -48,7 +48,7 @@ def _whole(what: str, low: int) -> Callable[[str], int]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Search, compare, draw."""
+    """Search for a placement, compare it with every single device, and draw it."""
     if args.on:
         _on_this_machine(args)
         return

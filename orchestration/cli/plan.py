@@ -10,7 +10,7 @@ from orchestration.cli.run import add_stages
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright plan`` and its options."""
     parser = subparsers.add_parser("plan", help="print stages, trials, evaluations and hours without running anything")
     parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep definition")
     parser.add_argument("--rates", type=Path, metavar="RATES.json", help="seconds an evaluation; by default those of the runs in --runs")
@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan."""
+    """Print trials, evaluations and hours of a sweep that has not been started."""
     import json
 
     from orchestration.commands.plan import Rates, make_plan, render

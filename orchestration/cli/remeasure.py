@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright remeasure`` and its options."""
     parser = subparsers.add_parser("remeasure", help="measure the best placements of a sweep again, in turn")
     parser.add_argument("sweep", metavar="SWEEP", help="the sweep's name, its YAML file or its directory")
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="how often each placement is measured (20)")

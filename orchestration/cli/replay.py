@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright replay`` and its options."""
     parser = subparsers.add_parser("replay", help="measure a recorded placement again and say whether it agrees")
     parser.add_argument("run", metavar="RUN", help="a trial's hash (its beginning will do) or the id of its MLflow run")
     parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright report`` and its options."""
     parser = subparsers.add_parser("report", help="compare the methods of a sweep that has run")
     parser.add_argument("sweep", metavar="SWEEP", help="its name, its folder or its YAML file")
     parser.add_argument("--format", choices=("table", "json", "csv", "latex", "markdown"), default="table", help="table (default), json, …")
@@ -22,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the report."""
+    """Print the tables of a sweep that ran, in the format that is asked for."""
     from envs.problem.errors import InputError
     from orchestration.analysis.comparison import compare
     from orchestration.analysis.load import load_sweep_record, sweep_folder

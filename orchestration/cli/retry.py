@@ -9,7 +9,7 @@ from orchestration.cli.run import add_run_arguments, finish
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright retry`` and its options."""
     parser = subparsers.add_parser("retry", help="run a sweep's failed trials again, and what waited for them")
     parser.add_argument("--failed", action="store_true", required=True, help="the trials that failed for reasons of their own")
     add_run_arguments(parser)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright run`` and its options."""
     parser = subparsers.add_parser("run", help="run a sweep; run it again to go on where it stopped")
     add_run_arguments(parser)
     parser.add_argument("--fresh", action="store_true", help="run everything anew, even trials that are finished")

@@ -7,12 +7,12 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright schema`` and its options."""
     subparsers.add_parser("schema", help="print the JSON Schema of a sweep, for editors")
 
 
 def run(_args: argparse.Namespace) -> None:
-    """Print it."""
+    """Print the JSON Schema of a sweep."""
     import json
 
     from orchestration.definition.schema import sweep_schema

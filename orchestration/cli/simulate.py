@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright simulate`` and its options."""
     parser = subparsers.add_parser("simulate", help="simulate the placements in a problem's file; prints JSON")
     parser.add_argument("problem", type=Path, metavar="PROBLEM.json", help="graph, network and placements")
     parser.add_argument("--placements", type=Path, metavar="FILE.json", help="take the placements from this file instead")

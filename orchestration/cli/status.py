@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright status`` and its options."""
     parser = subparsers.add_parser("status", help="say how far a sweep has come")
     parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep definition")
     parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright submit`` and its options."""
     parser = subparsers.add_parser("submit", help="send a sweep to a Ray cluster and run it there as a job")
     parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep definition, inside the working directory")
     parser.add_argument("--address", default="http://127.0.0.1:8265", metavar="URL", help="job server (http://127.0.0.1:8265)")

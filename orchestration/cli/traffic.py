@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright traffic`` and its options."""
     parser = subparsers.add_parser("traffic", help="record a trace of connected vehicles by SUMO (needs the extra 'traffic')")
     parser.add_argument("output", type=Path, metavar="FILE.npz", help="where to keep it; name it in a sweep by fusion: {trace: FILE.npz}")
     parser.add_argument("--vehicles", type=int, default=3980, help="vehicles in all (3980)")

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright ui`` and its options."""
     parser = subparsers.add_parser("ui", help="open the MLflow UI on the runs kept here")
     parser.add_argument("output", type=Path, nargs="?", default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    """Declare the command."""
+    """Declare ``placewright validate`` and its options."""
     parser = subparsers.add_parser("validate", help="check sweeps and report every error with file and line")
     parser.add_argument("sweeps", nargs="+", type=Path, metavar="SWEEP.yaml", help="sweep definitions")
     parser.add_argument("--quick", action="store_true", help="check the text alone; do not build the problems")

@@ -47,12 +47,12 @@ class SimulatorAgreement:
 
     @property
     def pearson(self) -> float:
-        """Linear correlation."""
+        """Pearson's correlation of simulated and measured times."""
         return float(stats.pearsonr(self.measured, self.simulated)[0])
 
     @property
     def spearman(self) -> float:
-        """Rank correlation."""
+        """Spearman's rank correlation of simulated and measured times."""
         return float(stats.spearmanr(self.measured, self.simulated)[0])
 
 

@@ -43,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """One method."""
+    """One method: what it is, can do and lets one set."""
 
     name: str
     summary: str

@@ -33,7 +33,7 @@ MODEL_SUFFIXES = (".onnx", ".xml", *DOCUMENTS)
 
 @dataclass(frozen=True)
 class Placed:
-    """What came out."""
+    """What a search for one problem found, beside every single device and the bound."""
 
     problem: Problem
     method: str

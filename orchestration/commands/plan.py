@@ -48,7 +48,7 @@ class Rates:
             ) from None
 
     def to_file(self, path: Path) -> None:
-        """As JSON."""
+        """Write the plan as JSON, for programs."""
         path.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
     @staticmethod
@@ -145,7 +145,7 @@ class SweepPlan:
 
     @property
     def trials(self) -> int:
-        """Over all stages."""
+        """Number of trials over all stages."""
         return sum(s.trials for s in self.stages)
 
     @property

@@ -47,7 +47,7 @@ class Replay:
         return self.outcome == Outcome.OK.name and abs(self.measured - self.recorded) <= self.tolerance
 
     def text(self) -> str:
-        """One line."""
+        """One line that says whether the placement gave what was recorded."""
         if self.outcome != Outcome.OK.name:
             return f"{self.problem}: recorded {self.recorded:.6g}, now {self.outcome}{f' ({self.note})' if self.note else ''}: DISAGREES"
         change = (self.measured / self.recorded - 1) * 100 if self.recorded else math.inf

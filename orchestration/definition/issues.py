@@ -31,7 +31,7 @@ class Issue:
 
     @property
     def text(self) -> str:
-        """Message and cure."""
+        """The sentence for people: message and cure."""
         return f"{self.message}; {self.cure}" if self.cure else self.message
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Issues:
         self.found: list[Issue] = []
 
     def add(self, mark: Mark, message: str, cure: str = "") -> None:
-        """Record an error."""
+        """Record an error with the place where it stands and its cure."""
         self.found.append(Issue(mark, " ".join(message.split()), " ".join(cure.split())))
 
     def raise_any(self) -> None:

@@ -49,7 +49,7 @@ class MethodRow:
 
     @property
     def cls(self) -> type[Method]:
-        """The method's class."""
+        """The class of the method, imported when it is first asked for."""
         return registry.method_class(self.method)
 
     @property

@@ -106,7 +106,7 @@ class Budget(Section):
 
     @staticmethod
     def shorthand(value: Any) -> Any:
-        """``1000`` placements."""
+        """A number alone, ``1000``, means evaluated placements."""
         return {"evaluations": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
@@ -291,7 +291,7 @@ class Component(Section):
 
 
 class SamplerModel(Component):
-    """What proposes configurations."""
+    """What proposes configurations in a search: a sampler of Optuna's, with its options."""
 
     model_config = short(words=SAMPLERS)
     name: Literal[tuple(SAMPLERS)]  # type: ignore[valid-type]

@@ -31,7 +31,7 @@ ONLY_STAGE = "main"
 
 @dataclass(frozen=True)
 class Sweep:
-    """A validated sweep."""
+    """A validated sweep: its stages, methods and problems, ready to be expanded into trials."""
 
     name: str
     path: Path

@@ -152,7 +152,7 @@ def show(value: float, objective: str) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """``1:02:03`` or ``2:03``."""
+    """Seconds as a clock shows them: ``1:02:03`` or ``2:03``."""
     total = int(seconds or 0)
     hours, minutes = divmod(total // 60, 60)
     return f"{hours}:{minutes:02d}:{total % 60:02d}" if hours else f"{minutes}:{total % 60:02d}"

@@ -53,7 +53,7 @@ class Entry:
     """Whether its line has a checksum."""
 
     def where(self, path: Path) -> str:
-        """For people."""
+        """Where the entry stands, for people: file and line."""
         return f"line {self.number} of {path}"
 
     @property

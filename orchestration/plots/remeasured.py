@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def draw(found: Sequence[Contest], stem: Path) -> list[Path]:
-    """``stem.png`` and ``stem.svg``."""
+    """Draw every candidate's times, in turn; returns the paths of ``stem.png`` and ``stem.svg``."""
     heights = [0.9 + 0.28 * len(c.candidates) for c in found]
     figure = style.new_figure(7.2, sum(heights) + 0.1)
     panels = figure.subplots(len(found), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]

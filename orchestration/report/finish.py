@@ -46,7 +46,7 @@ PLACEMENTS_UP_TO = 12
 
 @dataclass(frozen=True)
 class Finished:
-    """What `finish_sweep` made."""
+    """What `finish_sweep` made: the comparison, the files written, and notes on what is missing."""
 
     comparison: Comparison
     files: tuple[Path, ...]

@@ -124,14 +124,14 @@ class Progress:
     """What went wrong without changing the result, such as a damaged checkpoint."""
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """All of it as plain values and arrays, for a checkpoint."""
         plain = {key: value for key, value in vars(self).items() if key != "problems"}
         problems = [{**vars(p), "curve": [*map(list, p.curve)], "proposed": [*map(list, p.proposed)]} for p in self.problems]
         return {**plain, "problems": problems}
 
     @staticmethod
     def restored(state: Mapping[str, Any]) -> Progress:
-        """From a checkpoint."""
+        """The inverse of `state`, from a checkpoint."""
         problems = []
         for p in state["problems"]:
             curve, proposed = [CurvePoint(*c) for c in p["curve"]], [ProposedBlock(*b) for b in p.get("proposed", ())]

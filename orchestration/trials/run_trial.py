@@ -40,7 +40,7 @@ class Recorder(Protocol):
 
 
 class Silent:
-    """Records nothing."""
+    """A recorder for trials that nobody watches."""
 
     def progress(self, state: Progress) -> None:
         """Nothing to do."""

@@ -111,7 +111,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """For a note."""
+    """An error's text on one line, for a measurement's note."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 

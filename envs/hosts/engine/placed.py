@@ -93,7 +93,7 @@ class PlacedModule:
                 )
 
     def close(self) -> None:
-        """End its threads."""
+        """End the threads that run its devices."""
         self._executor.close()
 
 

@@ -20,7 +20,7 @@ from envs.simulators.work_conserving.discipline import free_inputs
 
 @dataclass(frozen=True)
 class ProgramCosts:
-    """What was measured."""
+    """Seconds of every fragment on every device, and of handing results over, as measured here."""
 
     problem: Problem
     launch: np.ndarray

@@ -33,7 +33,7 @@ def _folded(prepared: PreparedModel) -> Any:
 
 
 class Executable(Protocol):
-    """A compiled placement."""
+    """A placement compiled for its devices: takes inputs, gives outputs, and is closed."""
 
     segments: int
     """Pieces that run on one device each."""
@@ -242,7 +242,7 @@ class Overlapped(Serial):
                 self._queues[self.device[after]].put(after)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads that run the pieces."""
         for q in self._queues.values():
             q.put(self.segments)
         for thread in self._threads:

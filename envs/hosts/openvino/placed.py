@@ -67,7 +67,7 @@ class PlacedModel:
         return self._executable.outputs()
 
     def close(self) -> None:
-        """End its threads."""
+        """End the threads that run its pieces."""
         self._executable.close()
 
 

@@ -13,7 +13,7 @@ from orchestration.analysis.table import Table, terminal
 
 
 def table(found: Sequence[Offered]) -> str:
-    """For a terminal."""
+    """The devices that this machine offers, as a table for a terminal."""
     rows = tuple((d.name, d.text, _size(d.memory)) for d in found)
     note = "use them with: placewright place MODEL --on NAME,NAME (torch) or --on openvino"
     return terminal([Table("devices of this machine", ("name", "what it is", "memory"), rows, (note,), left=2)])

@@ -54,7 +54,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Found:
-    """What came out."""
+    """What search and measurement gave: the candidates, the choice and why."""
 
     problem: Problem
     """As corrected last."""

@@ -55,7 +55,7 @@ class Scored:
         self._known: dict[tuple[str, Any], float] = {}
 
     def of(self, runs: Sequence[Run]) -> list[Score]:
-        """The runs, scored."""
+        """The runs with problem and value, in their order."""
         return [self._score(run) for run in runs]
 
     def _score(self, run: Run) -> Score:
@@ -131,7 +131,7 @@ class Study:
         return {m: row for m, row in self.paper.items() if isinstance(row, Mapping)}
 
     def of(self, method: str) -> list[Score]:
-        """Its runs."""
+        """The scored runs of one method."""
         return [s for s in self.scores if s.run.method == method]
 
     def runs_of(self, method: str, graph: str) -> list[Run]:
