@@ -63,10 +63,10 @@ class RooflineCosts:
     def efficiencies(self, op_types: tuple[str, ...], kinds: tuple[str, ...]) -> np.ndarray:
         """Share of the peak for every operation on every device, float64[V, D]: (kind, type), (kind, *), (*, type), (*, *), else 1."""
         types, rows = np.unique(np.asarray(op_types), return_inverse=True)
-        table = np.array([[self.merged_efficiency(str(op), kind) for kind in kinds] for op in types])
+        table = np.array([[self._efficiency(str(op), kind) for kind in kinds] for op in types])
         return table[rows]
 
-    def merged_efficiency(self, op_type: str, kind: str) -> float:
+    def _efficiency(self, op_type: str, kind: str) -> float:
         """The share of its peak that a kind of device reaches with an operation type: own values first, then `EFFICIENCY`."""
         for row in (self.efficiency.get(kind, {}), self.efficiency.get("*", {})):
             for key in (op_type, FAMILIES.get(op_type, "*"), "*"):

@@ -128,6 +128,7 @@ class Episode:
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> Episode:
+        """The inverse of `state`: an episode that goes on where that one stood."""
         self = cls.__new__(cls)
         for key, value in state.items():
             setattr(self, key, value.copy() if isinstance(value, np.ndarray) else value)
@@ -144,6 +145,7 @@ class Steps:
 
     @property
     def rows(self) -> slice:
+        """These steps as a slice of the episode's arrays."""
         return slice(self.begin, self.stop)
 
 

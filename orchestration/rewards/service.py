@@ -89,6 +89,7 @@ class Seat:
 
     @property
     def free(self) -> int:
+        """How many more requests it may be given now."""
         return 0 if self.quarantined or self.restarting or self.waiting else self.host.slots - self.running
 
     def statistics(self) -> dict[str, Any]:
@@ -114,14 +115,17 @@ class Gauge:
         self._turn = 0
 
     def pays(self) -> bool:
+        """Whether the next request should be looked up in the cache."""
         self._turn += 1
         return self.hits * self.measure > self.look or self._turn % self.PROBE == 0
 
     def looked(self, rows: int, hits: int, seconds: float) -> None:
+        """Take in a look for ``rows`` rows: how many were there, and how long it took."""
         self.look += 0.2 * (seconds / rows - self.look)
         self.hits += 0.2 * (hits / rows - self.hits)
 
     def measured(self, rows: int, seconds: float) -> None:
+        """Take in how long measuring ``rows`` rows took."""
         self.measure += 0.2 * (seconds / rows - self.measure)
 
 

@@ -36,6 +36,7 @@ class CpuDevice(RealDevice):
         self.name, self.cores, self.torch_device = name, cores, torch.device("cpu")
 
     def bind(self) -> None:
+        """Keep the calling thread to these cores, with as many threads of torch's."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, self.cores)  # of this thread, not of the process
         # What is set holds for this thread alone, once torch has asked for its default here (which is what any thread set last).
@@ -51,11 +52,13 @@ class CudaDevice(RealDevice):
         self.stream: torch.cuda.Stream | None = None
 
     def bind(self) -> None:
+        """Give the calling thread this device, and a stream of its own."""
         torch.cuda.set_device(self.index)
         self.stream = torch.cuda.Stream(self.index)
         torch.cuda.set_stream(self.stream)
 
     def wait(self) -> None:
+        """Return when everything on the stream has ended."""
         if self.stream is not None:
             self.stream.synchronize()
 
