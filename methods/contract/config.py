@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 from envs.problem.errors import InputError
 from methods.contract.validation import Refusal, fields, parts, refusals
 
@@ -33,8 +35,6 @@ def make_config(cls: type, overrides: Mapping[str, Any], where: str = "") -> Any
     Raises:
         SettingsError: for unknown keys (naming the nearest known ones) and values of the wrong type or out of range.
     """
-    from pydantic import ValidationError
-
     try:
         # Through JSON, whose strict reading knows lists where tuples are declared, and takes no word for a number.
         return adapter(cls).validate_json(json.dumps(_nested(overrides)))
@@ -48,8 +48,6 @@ def make_config(cls: type, overrides: Mapping[str, Any], where: str = "") -> Any
 @cache
 def adapter(cls: type) -> TypeAdapter[Any]:
     """Pydantic's reader of a dataclass: strict, without infinity (but where it is a default), with docstrings as descriptions."""
-    from pydantic import ConfigDict, TypeAdapter
-
     for part in _dataclasses(cls):
         # A standard dataclass says here how pydantic reads it; the dataclasses themselves need not know of pydantic.
         if "__pydantic_config__" not in vars(part):

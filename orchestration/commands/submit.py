@@ -15,9 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ray.exceptions import AuthenticationError
-from ray.job_submission import JobSubmissionClient
-
 from envs.problem.errors import InputError
 from orchestration.specs.secrets import resolved_uri, secret
 
@@ -117,6 +114,9 @@ def submit(
         target = Path(folder) / "code.zip"
         size = pack(root, target, excludes)
         print(f"sending {root}: {size / (1 << 20):.1f} MiB", file=sys.stderr, flush=True)
+        # Ray reads its mode when it is imported, so not before it is set above.
+        from ray.exceptions import AuthenticationError
+        from ray.job_submission import JobSubmissionClient
 
         logging.getLogger("ray").setLevel(logging.ERROR)
         try:

@@ -11,6 +11,13 @@ from orchestration.commands.submit import entrypoint, pack, packed_files
 from orchestration.folder.ledger import results
 from tests.orchestration.ray_cluster import ray_nodes
 
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch):
+    """What `submit` sets for its process is for that alone: another Ray that this one starts later has no token."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
