@@ -235,18 +235,8 @@ def _damaged(name: str, file: str, cuts: bool = True) -> Callable[[Random, Path,
 def _cache(rng: Random, home: Path, folder: Path) -> Case:
     """A damaged entry of the cache of graphs; what is inspected is the same."""
     made = folders.damaged_cache(rng, home)
-    command = [
-        "place",
-        str(home / "sound" / "small.onnx"),
-        "--network",
-        str(home / "sound" / "network.json"),
-        "--method",
-        "heft",
-        "--budget",
-        "1",
-    ]
     tables = [(home / "placed" / one, folder / "placed" / one) for one in folders.PLACED]
-    return Case([[*command, "--output", str(folder / "placed")]], (made.name,), "", tables)
+    return Case([[*folders.place_command(home), "--output", str(folder / "placed")]], (made.name,), "", tables)
 
 
 KINDS: dict[str, Kind] = {

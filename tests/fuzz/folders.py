@@ -62,6 +62,12 @@ def tables(name: str) -> list[str]:
     return [f"{name}/runs.csv", f"{name}/leaderboard.csv"]
 
 
+def place_command(home: Path) -> list[str]:
+    """Places the small model; with a sound cache or a damaged one the result is the same."""
+    model, network = home / "sound" / "small.onnx", home / "sound" / "network.json"
+    return ["place", str(model), "--network", str(network), "--method", "heft", "--budget", "1"]
+
+
 def write_folders(home: Path) -> None:
     """Run every sweep; what is not damaged and takes space is left out."""
     from tests.fuzz.worker import call
@@ -75,17 +81,7 @@ def write_folders(home: Path) -> None:
         if code:
             raise RuntimeError(f"sweep {name} ended with {code}")
         shutil.rmtree(home / name / "mlartifacts", ignore_errors=True)
-    command = [
-        "place",
-        str(home / "sound" / "small.onnx"),
-        "--network",
-        str(home / "sound" / "network.json"),
-        "--method",
-        "heft",
-        "--budget",
-        "1",
-    ]
-    call([*command, "--output", str(home / "placed")])
+    call([*place_command(home), "--output", str(home / "placed")])
     shutil.copytree(home / "cache", home / "sound" / "cache")
     _stop(home / "stopped" / "stopped", checkpoints)
     _forget(home / "learned" / "learned", "zero-shot")
