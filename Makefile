@@ -33,7 +33,7 @@ lint: $(READY)  ## Style and types
 docs: $(READY)  ## Build the documentation into site/, for a browser without a server
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(READY)  ## Measure speed; prints the figures and writes them to RESULTS.md
+bench: $(READY)  ## Measure speed; prints the figures and writes them to docs/results/speed.md
 	$(BIN)/python -m tests.bench
 
 lock: $(READY)  ## Write the image's lock files anew, after a change of constraints.txt

@@ -1,5 +1,6 @@
 """What the documents say, checked: links lead somewhere, the methods are all there, and the example sweep is valid."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -19,6 +20,17 @@ def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
     made = ("reference/", "../reference/")  # by docs/hooks.py
     assert [t for t in targets if not (page.parent / t).exists() and not t.startswith(made)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_can_be_read(page):
+    long = [f"line {n}: {len(line)}" for n, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1) if len(line) > 160]
+    assert long == []
+
+
+def test_speed_has_a_place_for_what_bench_writes():
+    bench = importlib.import_module("tests.bench.__main__")
+    assert [bench.PAGE.read_text(encoding="utf-8").count(mark) for mark in (bench.BEGIN, bench.END)] == [1, 1]
 
 
 def test_the_architecture_names_what_is_there():

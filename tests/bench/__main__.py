@@ -1,4 +1,4 @@
-"""Runs every module of this folder that has a ``measure`` function and writes the table to RESULTS.md."""
+"""Runs every module of this folder that has a ``measure`` function and writes the table to docs/results/speed.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 import tests.bench
 from tests.bench.figure import Figure
 
-RESULTS = Path(__file__).parents[2] / "RESULTS.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "results" / "speed.md"
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
@@ -33,7 +34,7 @@ def main(only: list[str]) -> None:
 
 
 def _write(figures: list[Figure]) -> None:
-    git = ["git", "-C", str(RESULTS.parent)]
+    git = ["git", "-C", str(ROOT)]
     commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     dirty = subprocess.run(
         [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, check=True
@@ -48,10 +49,10 @@ def _write(figures: list[Figure]) -> None:
         *(f"| {f.name} | {f.value:,.4g} {f.unit} | {f.target} | {'yes' if f.met else '**no**'} | {f.note} |" for f in figures),
         END,
     ]
-    text = RESULTS.read_text()
+    text = PAGE.read_text(encoding="utf-8")
     head, rest = text.split(BEGIN)
-    RESULTS.write_text(head + "\n".join(lines) + rest.split(END)[1])
-    print(f"written to {RESULTS.name}")
+    PAGE.write_text(head + "\n".join(lines) + rest.split(END)[1], encoding="utf-8")
+    print(f"written to {PAGE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """A line of the table in RESULTS.md."""
+    """A line of the table in docs/results/speed.md."""
 
     name: str
     value: float
