@@ -25,6 +25,9 @@ FORMATS = ("table", "json", "csv", "latex", "markdown")
 NUMBERS = ("value", "low", "high", "deviation", "error", "n", "of")
 """Numbers of a `Quantity` that have a column in every long table; others follow where there are some."""
 
+BETWEEN = 2
+"""Columns of a terminal between two columns of a table."""
+
 
 def plural(n: int, what: str) -> str:
     """``1 trial``, ``2 trials``."""
@@ -77,7 +80,7 @@ def _plain(table: Table) -> Table:
 
 def _rich(table: Table) -> object:
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, BETWEEN - 1))
     for i, name in enumerate(table.columns):
         drawn.add_column(Text(name), justify="left" if i < table.left else "right", no_wrap=True)
     last = len(table.rows) - table.footer
@@ -88,14 +91,14 @@ def _rich(table: Table) -> object:
 
 def _fitting(table: Table, width: int | None) -> list[Table]:
     """The table, or several that repeat its first columns where it is wider than ``width``."""
-    sizes = [max(cell_len(x) for x in column) + 3 for column in zip(table.columns, *table.texts, strict=True)]
+    sizes = [max(cell_len(x) for x in column) + BETWEEN for column in zip(table.columns, *table.texts, strict=True)]
     head = sum(sizes[: table.left])
-    if width is None or sum(sizes) - 2 <= width:
+    if width is None or sum(sizes) - BETWEEN <= width:
         return [table]
     groups: list[list[int]] = [[]]
     used = head
     for i in range(table.left, len(sizes)):
-        if groups[-1] and used + sizes[i] - 2 > width:
+        if groups[-1] and used + sizes[i] - BETWEEN > width:
             groups.append([])
             used = head
         groups[-1].append(i)

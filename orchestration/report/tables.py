@@ -39,48 +39,71 @@ if TYPE_CHECKING:
 
 COLUMNS_UP_TO = 40
 """Problems for which there is a table with a column each; the figures of more are in ``runs.csv`` only."""
+SHORT = 20
+"""Letters of a problem's name in the leaderboard."""
 SCORE = "Score: objective / best known of the same problem in this sweep, so 1 is the best."
 
 
 def leaderboard(comparison: Comparison, times: bool = True) -> Table:
-    """Methods from best to worst over all seeds and problems."""
-    collection = comparison.collection
+    """Methods from best to worst over all seeds and problems; what is zero for all of them is a note and no column."""
+    collection, standings = comparison.collection, comparison.standings
     staged = len(collection.stages) > 1
-    columns = ["#", "method", *(["stage"] if staged else []), "runs", f"IQM [{LEVEL:.0%} CI]"]
-    columns += ["mean", "worst", "on", "to best", "to bound", "evals"]
-    columns += [*(["wall s"] if times else []), "invalid", "failed"]
-    most = comparison.most_problems
+    invalid, failed = any(s.tally.invalid for s in standings), any(set(s.tally.trials) - {"finished"} for s in standings)
+    columns = [
+        "#",
+        "method",
+        *(["stage"] if staged else []),
+        "runs",
+        f"IQM [{LEVEL:.0%} CI]",
+        "worst",
+        "on",
+        "to best",
+        "to bound",
+        "evals",
+    ]
+    columns += [*(["wall s"] if times else []), *(["invalid"] if invalid else []), *(["failed"] if failed else [])]
+    short, most = _short_names(comparison.problems), comparison.most_problems
     rows: list[tuple[Entry, ...]] = []
-    short = {
-        p.name: p.graph if len({q.graph for q in comparison.problems}) == len(comparison.problems) else p.name for p in comparison.problems
-    }
-    for place, s in enumerate(comparison.standings, 1):
+    for place, s in enumerate(standings, 1):
         runs = quantity(_runs, n=s.runs, problems=s.problems, of=most[s.stage])
         row: list[Entry] = [f"{place}" if s.runs and s.ranked else NONE, s.method, *([s.stage] if staged else []), runs, of_interval(s.iqm)]
-        row += [
-            quantity(score, value=s.mean),
-            quantity(score, value=s.worst),
-            short.get(s.worst_problem, NONE),
-            quantity(percent, value=s.gap_to_best),
-            quantity(percent, value=s.gap_to_bound),
-        ]
-        row += [quantity(count, value=s.evaluations), *([quantity(seconds, "s", value=s.wall_seconds)] if times else [])]
-        rows.append((*row, quantity(whole, value=s.tally.invalid), _failed(s)))
-    unplaced = sum(s.unplaced for s in comparison.standings)
+        row += [quantity(score, value=s.worst), short.get(s.worst_problem, NONE)]
+        row += [quantity(percent, value=s.gap_to_best), quantity(percent, value=s.gap_to_bound), quantity(count, value=s.evaluations)]
+        row += [quantity(seconds, "s", value=s.wall_seconds)] if times else []
+        row += [quantity(whole, value=s.tally.invalid)] if invalid else []
+        rows.append((*row, *([_failed(s)] if failed else [])))
+    title = f"Leaderboard{_suffix(comparison)}: {plural(len(collection.problems), 'problem')}, {plural(len(collection.runs), 'run')}"
+    return Table(title, tuple(columns), tuple(rows), tuple(_leaderboard_notes(comparison, invalid, failed)), left=3 if staged else 2)
+
+
+def _leaderboard_notes(comparison: Comparison, invalid: bool, failed: bool) -> list[str]:
+    """What the columns mean, and what there is no column for."""
+    standings, most = comparison.standings, comparison.most_problems
+    unplaced = sum(s.unplaced for s in standings)
     notes = [
         SCORE,
         f"IQM: interquartile mean over all runs, with a {LEVEL:.0%} bootstrap interval ({REPLICATES} resamples of seeds within problems).",
         "worst, on: the largest score of a run, and the problem it happened on.",
-        "to best, to bound: mean gap to best known and lower bound. evals, wall s: mean a run. invalid: evaluations that cannot run.",
+        "to best, to bound: mean gap to best known and lower bound. evals, wall s: mean a run."
+        + (" invalid: evaluations that cannot run." if invalid else ""),
     ]
-    if any(s.runs and not s.ranked for s in comparison.standings):
+    none = [*([] if invalid else ["no evaluated placement was invalid"]), *([] if failed else ["no trial failed"])]
+    if none:
+        notes.append(f"{' and '.join(none).capitalize()}.")
+    if any(s.runs and not s.ranked for s in standings):
         notes.append("– for a place: has run on no problem of those that are ranked, so its score says nothing about them.")
-    if any(0 < s.problems < most[s.stage] for s in comparison.standings):
+    if any(0 < s.problems < most[s.stage] for s in standings):
         notes.append("Methods that have not run on all problems of their stage stand below those that have.")
     if unplaced:
         notes.append(f"{unplaced} runs found no valid placement; their score is ∞.")
-    title = f"Leaderboard{_suffix(comparison)}: {plural(len(collection.problems), 'problem')}, {plural(len(collection.runs), 'run')}"
-    return Table(title, tuple(columns), tuple(rows), tuple(notes), left=3 if staged else 2)
+    return notes
+
+
+def _short_names(problems: Sequence[ProblemInfo]) -> dict[str, str]:
+    """Names for a narrow column, by the problem's name: the graph's alone where that is enough; long ones lose their middle."""
+    by_graph, half = len({p.graph for p in problems}) == len(problems), SHORT // 2
+    names = {p.name: p.graph if by_graph else p.name for p in problems}
+    return {name: short if len(short) <= SHORT else f"{short[: half - 1]}…{short[-half:]}" for name, short in names.items()}
 
 
 def _suffix(comparison: Comparison) -> str:

@@ -8,14 +8,16 @@ import itertools
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from envs.problem.errors import InputError
 from orchestration.analysis import escape
-from orchestration.analysis.comparison import compare
+from orchestration.analysis.comparison import Comparison, compare
 from orchestration.analysis.load import remember, remembered, sweep_folder
 from orchestration.analysis.quantity import percent, significant
 from orchestration.analysis.runs import collect
@@ -230,7 +232,25 @@ def test_the_worst_case_stands_beside_the_mean() -> None:
     results = [*small_study(1), trial("m0", 3, problem("gb", 5.0))]
     (standing,) = compare(collect(results)).standings
     assert (standing.worst, standing.worst_problem) == (pytest.approx(10.0), "gb@net")
-    assert tables.leaderboard(compare(collect(results))).texts[0][5:7] == ("10.000", "gb")
+    assert tables.leaderboard(compare(collect(results))).texts[0][4:6] == ("10.000", "gb")
+
+
+def test_the_leaderboard_fits_a_terminal() -> None:
+    long = [problem("a-graph-with-a-long-name-1", 0.5), problem("a-graph-with-a-long-name-2", 0.02)]
+    about: dict[str, Any] = {"wall_seconds": 1234.5, "evaluations": 10_000}
+    rows = [(m, stage) for m in ("problem-space", "x") for stage in ("pretrained", "finetune")]
+    runs = [trial(m, seed, p, stage=stage, **about) for m, stage in rows for seed in range(3) for p in long]
+    study = compare(collect([*runs, trial("x", 5, status="failed", stage="finetune")]))
+
+    def width(comparison: Comparison) -> int:
+        return max(map(len, terminal([tables.leaderboard(comparison)]).splitlines()[1:6]))
+
+    assert width(study) <= 120
+    assert width(compare(collect(small_study()))) <= 100
+    # What is zero for all is said once instead of in every row.
+    clean = tables.leaderboard(compare(collect([replace(t, outcomes={"OK": 100}) for t in small_study()])))
+    assert not {"invalid", "failed"} & set(clean.columns) and "No evaluated placement was invalid and no trial failed." in clean.notes
+    assert {"invalid", "failed"} <= set(tables.leaderboard(study).columns)
 
 
 def test_what_few_problems_cannot_show_is_told() -> None:
