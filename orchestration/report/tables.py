@@ -39,52 +39,49 @@ if TYPE_CHECKING:
 
 COLUMNS_UP_TO = 40
 """Problems for which there is a table with a column each; the figures of more are in ``runs.csv`` only."""
-SHORT = 20
+SHORT = 12
 """Letters of a problem's name in the leaderboard."""
 SCORE = "Score: objective / best known of the same problem in this sweep, so 1 is the best."
 
 
 def leaderboard(comparison: Comparison, times: bool = True) -> Table:
-    """Methods from best to worst over all seeds and problems; what is zero for all of them is a note and no column."""
+    """Methods from best to worst over all seeds and problems; what is equal or zero for all of them is said once, without a column."""
     collection, standings = comparison.collection, comparison.standings
     staged = len(collection.stages) > 1
     invalid, failed = any(s.tally.invalid for s in standings), any(set(s.tally.trials) - {"finished"} for s in standings)
-    columns = [
-        "#",
-        "method",
-        *(["stage"] if staged else []),
-        "runs",
-        f"IQM [{LEVEL:.0%} CI]",
-        "worst",
-        "on",
-        "to best",
-        "to bound",
-        "evals",
-    ]
-    columns += [*(["wall s"] if times else []), *(["invalid"] if invalid else []), *(["failed"] if failed else [])]
+    bound, uneven = any(s.gap_to_bound is not None for s in standings), len({s.runs for s in standings}) > 1 or _partial(comparison)
+    columns = ["#", "method", *(["stage"] if staged else []), *(["runs"] if uneven else []), f"IQM [{LEVEL:.0%} CI]", "worst", "on"]
+    columns += ["to best", *(["to bound"] if bound else []), "evals", *(["wall s"] if times else [])]
+    columns += [*(["invalid"] if invalid else []), *(["failed"] if failed else [])]
     short, most = _short_names(comparison.problems), comparison.most_problems
     rows: list[tuple[Entry, ...]] = []
     for place, s in enumerate(standings, 1):
-        runs = quantity(_runs, n=s.runs, problems=s.problems, of=most[s.stage])
-        row: list[Entry] = [f"{place}" if s.runs and s.ranked else NONE, s.method, *([s.stage] if staged else []), runs, of_interval(s.iqm)]
-        row += [quantity(score, value=s.worst), short.get(s.worst_problem, NONE)]
-        row += [quantity(percent, value=s.gap_to_best), quantity(percent, value=s.gap_to_bound), quantity(count, value=s.evaluations)]
-        row += [quantity(seconds, "s", value=s.wall_seconds)] if times else []
+        row: list[Entry] = [f"{place}" if s.runs and s.ranked else NONE, s.method, *([s.stage] if staged else [])]
+        row += [quantity(_runs, n=s.runs, problems=s.problems, of=most[s.stage])] if uneven else []
+        row += [
+            of_interval(s.iqm),
+            quantity(score, value=s.worst),
+            short.get(s.worst_problem, NONE),
+            quantity(percent, value=s.gap_to_best),
+        ]
+        row += [quantity(percent, value=s.gap_to_bound)] if bound else []
+        row += [quantity(count, value=s.evaluations), *([quantity(seconds, "s", value=s.wall_seconds)] if times else [])]
         row += [quantity(whole, value=s.tally.invalid)] if invalid else []
         rows.append((*row, *([_failed(s)] if failed else [])))
-    title = f"Leaderboard{_suffix(comparison)}: {plural(len(collection.problems), 'problem')}, {plural(len(collection.runs), 'run')}"
+    each = "" if uneven or not standings else f", {standings[0].runs:,} a method"
+    title = f"Leaderboard{_suffix(comparison)}: {plural(len(collection.problems), 'problem')}, {plural(len(collection.runs), 'run')}{each}"
     return Table(title, tuple(columns), tuple(rows), tuple(_leaderboard_notes(comparison, invalid, failed)), left=3 if staged else 2)
 
 
 def _leaderboard_notes(comparison: Comparison, invalid: bool, failed: bool) -> list[str]:
     """What the columns mean, and what there is no column for."""
-    standings, most = comparison.standings, comparison.most_problems
-    unplaced = sum(s.unplaced for s in standings)
+    standings = comparison.standings
+    unplaced, bound = sum(s.unplaced for s in standings), any(s.gap_to_bound is not None for s in standings)
     notes = [
         SCORE,
         f"IQM: interquartile mean over all runs, with a {LEVEL:.0%} bootstrap interval ({REPLICATES} resamples of seeds within problems).",
         "worst, on: the largest score of a run, and the problem it happened on.",
-        "to best, to bound: mean gap to best known and lower bound. evals, wall s: mean a run."
+        f"to best{', to bound' if bound else ''}: mean gap to best known{' and lower bound' if bound else ''}. evals, wall s: mean a run."
         + (" invalid: evaluations that cannot run." if invalid else ""),
     ]
     none = [*([] if invalid else ["no evaluated placement was invalid"]), *([] if failed else ["no trial failed"])]
@@ -92,11 +89,16 @@ def _leaderboard_notes(comparison: Comparison, invalid: bool, failed: bool) -> l
         notes.append(f"{' and '.join(none).capitalize()}.")
     if any(s.runs and not s.ranked for s in standings):
         notes.append("– for a place: has run on no problem of those that are ranked, so its score says nothing about them.")
-    if any(0 < s.problems < most[s.stage] for s in standings):
+    if _partial(comparison):
         notes.append("Methods that have not run on all problems of their stage stand below those that have.")
     if unplaced:
         notes.append(f"{unplaced} runs found no valid placement; their score is ∞.")
     return notes
+
+
+def _partial(comparison: Comparison) -> bool:
+    """Whether a row lacks problems that another of its stage has run."""
+    return any(0 < s.problems < comparison.most_problems[s.stage] for s in comparison.standings)
 
 
 def _short_names(problems: Sequence[ProblemInfo]) -> dict[str, str]:
