@@ -12,7 +12,11 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("export", help="write a placement as something that runs: a torch callable, an OpenVINO model")
     parser.add_argument("placement", type=Path, metavar="PLACEMENT", help="a .placed.json file that placewright place --on wrote")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the folder to write")
-    parser.add_argument("--runtime", choices=("torch", "openvino"), help="what it has to run on; an error if the placement is for another")
+    parser.add_argument(
+        "--runtime",
+        choices=("torch", "openvino", "accelerate"),
+        help="what it has to run on, an error if that cannot express the placement; accelerate writes a device_map",
+    )
     parser.add_argument("--json", action="store_true", help="print for programs")
 
 

@@ -132,7 +132,7 @@ class _Child:
         except _FAILURES as error:
             return {**_failed("does not run", error), **extra}
         found = agreement(executable.outputs(), model.expected)
-        extra |= {"samples": np.array(samples), "agreement": found}
+        extra |= {"samples": np.array(samples), "agreement": found, "trace": executable.trace()}
         if not found.relative <= self.tolerance:
             note = f"outputs differ from the unplaced model's by {found.relative:.3g} of their norm; {self.tolerance:g} is allowed"
             return ended(Outcome.INVALID, note, **extra)

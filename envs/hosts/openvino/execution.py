@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -44,6 +45,10 @@ class Executable(Protocol):
 
     def outputs(self) -> list[np.ndarray]:
         """Of the last run, copied."""
+        ...
+
+    def trace(self) -> dict[str, np.ndarray] | None:
+        """When the pieces of the last run began and ended, in seconds since it began; None where that is not known."""
         ...
 
     def close(self) -> None:
@@ -109,6 +114,9 @@ class _Whole:
         """Copies of the compiled model's outputs, in the model's order."""
         return [self.request.get_output_tensor(i).data.copy() for i in range(len(self.compiled.outputs))]
 
+    def trace(self) -> None:
+        """The toolkit does not tell when its pieces run."""
+
     def close(self) -> None:
         """Nothing to end: the toolkit's threads go with the compiled model."""
 
@@ -159,7 +167,10 @@ class Serial:
         cut = _cut(prepared, placement, self.early)
         cut.fit([str(prepared.core.get_property(d, "INFERENCE_PRECISION_HINT").get_type_name()) for d in devices])
         self.segments = len(cut.models)
-        self.device = cut.device
+        self.device, self.piece = cut.device, cut.piece
+        self.times = np.zeros((2, self.segments))
+        """Begin and end of each piece in the last run, by the clock."""
+        self.began = 0.0
         self.requests = [
             prepared.core.compile_model(model, devices[d]).create_infer_request() for model, d in zip(cut.models, cut.device, strict=True)
         ]
@@ -180,8 +191,19 @@ class Serial:
 
     def run(self) -> None:
         """One inference, piece after piece in topological order."""
-        for request in self.requests:
-            request.infer()
+        self.began = time.perf_counter()
+        for k in range(self.segments):
+            self._infer(k)
+
+    def _infer(self, k: int) -> None:
+        begin = time.perf_counter()
+        self.requests[k].infer()
+        self.times[:, k] = begin, time.perf_counter()
+
+    def trace(self) -> dict[str, np.ndarray]:
+        """``piece`` of every operation int64[V], -1 for what is not computed; ``begin`` and ``end`` float64[pieces], seconds."""
+        begin, end = self.times - self.began
+        return {"piece": self.piece, "begin": begin, "end": end}
 
     def outputs(self) -> list[np.ndarray]:
         """Copies of the model's outputs, in its order, from the pieces that compute them."""
@@ -213,6 +235,7 @@ class Overlapped(Serial):
         """One inference; raises what a piece raised."""
         self._waiting, self._left, self._failure = list(self.needs), self.segments, None
         self._done.clear()
+        self.began = time.perf_counter()
         if not self.segments:
             return
         for k in [k for k, n in enumerate(self.needs) if n == 0]:
@@ -224,7 +247,7 @@ class Overlapped(Serial):
     def _work(self, mine: queue.PriorityQueue[int]) -> None:
         while (k := mine.get()) < self.segments:
             try:
-                self.requests[k].infer()
+                self._infer(k)
             except BaseException as error:  # reported by `run`, in its thread
                 self._failure = error
                 self._done.set()
@@ -344,7 +367,7 @@ def _cut(prepared: PreparedModel, placement: np.ndarray, early: bool) -> _Cut:
     feeds = entries.feeds + [(k, port, home[key]) for k, port, key in entries.wanted]
     results = [key if isinstance(key, np.ndarray) else home[key] for key in final]
     device = [int(placement[np.flatnonzero(piece == k)[0]]) for k in range(count)]
-    return _Cut(models, feeds, results, entries.after, device)
+    return _Cut(models, feeds, results, entries.after, device, piece)
 
 
 @dataclass
@@ -360,6 +383,8 @@ class _Cut:
     """Pieces that read what each piece computes."""
     device: list[int]
     """Of each piece."""
+    piece: np.ndarray
+    """Of each operation, int64[V]; -1 for what is not computed."""
 
     def fit(self, precisions: Sequence[str]) -> None:
         """Let pieces hand on images with channels last, in half precision where all that compute and read them do so in it.

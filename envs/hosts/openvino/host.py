@@ -58,6 +58,8 @@ class Detail:
     """Pieces on one device each."""
     agreement: Agreement | None
     """Of the outputs with the unplaced model's in float32."""
+    trace: dict[str, np.ndarray] | None = None
+    """When the pieces of the last run ran (`envs.hosts.openvino.execution.Serial.trace`)."""
 
 
 @dataclass
@@ -127,8 +129,8 @@ class OpenVinoHost(BaseEvaluator):
 
     @property
     def traces(self) -> bool:
-        """Compiled operations have no times of their own."""
-        return False
+        """Compiled operations have no times of their own, but pieces have; HETERO does not tell those either."""
+        return self.mode != "hetero"
 
     @property
     def lease_seconds(self) -> float:
@@ -136,7 +138,9 @@ class OpenVinoHost(BaseEvaluator):
         return 60.0 + 2.0 * (self.measuring.time_limit + self.prepare_limit + self.compile_limit)
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """Seconds of each of ``placements`` int16[B, V] by `measuring`, with samples, notes and seconds to compile; never a trace.
+        """Seconds of each of ``placements`` int16[B, V] by `measuring`, with samples, notes and seconds to compile.
+
+        A trace is that of each placement's last run; the time of a piece is divided among its operations by the problem's costs.
 
         Raises:
             InputError: also for a graph that is not its model's, or devices that do not fit the network or the machine.
@@ -148,12 +152,17 @@ class OpenVinoHost(BaseEvaluator):
         outcome = np.array([d.outcome for d in details], dtype=np.int8)
         seconds = np.array([d.seconds for d in details])
         objective = np.where(outcome == Outcome.OK, seconds, np.inf)
+        traced = trace and self.traces
+        times = [_within_pieces(problem, p, d) for p, d in zip(placements, details, strict=True)] if traced else []
+        start, finish = np.array(times).reshape(-1, 2, problem.n_nodes).swapaxes(0, 1)
         return Measurements(
             problem_hash=problem.content_hash, placements=placements, outcome=outcome, seconds=seconds, objective=objective, seed=seed,
             protocol=self.protocol, host=fingerprint(), first=first,
             samples=tuple(d.samples for d in details), notes=tuple(d.note for d in details),
             deviation=np.array([d.dispersion if d.outcome == Outcome.OK else np.nan for d in details]),
             compile_seconds=np.array([d.compile_seconds for d in details]),
+            start=start if traced else None, finish=finish if traced else None,
+            transfers=(np.empty((0, 5)),) * len(times) if traced else None,
         )  # fmt: skip
 
     def details(self, problem: Problem, placements: np.ndarray) -> list[Detail]:
@@ -205,7 +214,9 @@ class OpenVinoHost(BaseEvaluator):
         samples = row["samples"]
         seconds = self.measuring.seconds(samples) if outcome == Outcome.OK else float("nan")
         dispersion = self.measuring.dispersion(samples) if len(samples) else float("nan")
-        return Detail(outcome, row["note"], samples, seconds, dispersion, row["compile_seconds"], row["segments"], row["agreement"])
+        return Detail(
+            outcome, row["note"], samples, seconds, dispersion, row["compile_seconds"], row["segments"], row["agreement"], row["trace"]
+        )
 
     def _compiled(self, graph: ComputationGraph, command: str, *arguments: Any) -> dict[str, Any]:
         """The child's answer if a placement cannot be compiled, otherwise only the seconds that compiling took.
@@ -305,6 +316,21 @@ class OpenVinoHost(BaseEvaluator):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_process": None, "_prepared": set(), "_folder": None, "_written": {}}
+
+
+def _within_pieces(problem: Problem, placement: np.ndarray, detail: Detail) -> np.ndarray:
+    """Start and finish of each operation, float64[2, V], NaN for those that are not computed."""
+    times = np.full((2, problem.n_nodes), np.nan)
+    if detail.trace is None or detail.outcome != Outcome.OK:
+        return times
+    piece, cost = detail.trace["piece"], problem.compute_seconds[np.arange(problem.n_nodes), placement]
+    order = problem.graph.topological_order
+    for k, (begin, end) in enumerate(zip(detail.trace["begin"], detail.trace["end"], strict=True)):
+        mine = order[piece[order] == k]
+        share = cost[mine] if cost[mine].sum() > 0 else np.ones(mine.size)
+        done = begin + (end - begin) * np.cumsum(share) / share.sum()
+        times[:, mine] = np.append(begin, done[:-1]), done
+    return times
 
 
 def _kills() -> int:

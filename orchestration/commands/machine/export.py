@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from envs.graphs import capture, openvino_capture
+from envs.graphs.exported.device_map import described, device_map
 from envs.graphs.exported.graph import PlaceableProgram
 from envs.graphs.exported.sources import load_program
 from envs.hosts.engine.placed import FORMAT
 from envs.problem.errors import InputError
 
-RUNTIMES = ("torch", "openvino")
+MAP = "device_map.json"
 _TORCH_SCRIPT = '''"""Runs the placed program once on its example inputs and prints the shapes of its outputs."""
 import sys
 from pathlib import Path
@@ -89,7 +90,7 @@ def export(path: Path, to: Path, runtime: str | None = None) -> list[tuple[Path,
     """
     about = read(path)
     own = about["runtime"]
-    if runtime is not None and runtime != own:
+    if runtime is not None and runtime != own and (runtime, own) != ("accelerate", "torch"):
         raise InputError(
             f"{str(path)!r} places a model on devices of {own}, which {runtime} cannot express; place it with --on for {runtime}"
         )
@@ -98,20 +99,34 @@ def export(path: Path, to: Path, runtime: str | None = None) -> list[tuple[Path,
         raise InputError(
             f"{about['chosen']!r} was faster than every placement, so there is nothing to export; let {own} run the model itself"
         )
-    if to.exists() and any(to.iterdir()) and not (to / "placed.json").is_file():
+    if to.exists() and any(to.iterdir()) and not any((to / name).is_file() for name in ("placed.json", MAP)):
         raise InputError(f"--to {str(to)!r} holds other files; name a new folder")
+    write = {"torch": _torch, "openvino": _openvino, "accelerate": _accelerate}[runtime or own]
+    return write(about, to)
+
+
+def _program(about: dict[str, Any]) -> tuple[Any, PlaceableProgram]:
+    """The program that was placed, and what its nodes are."""
+    program, _ = load_program(about["source"], about["input_shapes"], about["options"])
+    placeable = PlaceableProgram.of(program, about["name"])
+    if set(placeable.graph.names) != set(about["placement"]):
+        raise InputError(f"{about['source']!r} is not the model any more that was placed; place it again")
+    return program, placeable
+
+
+def _accelerate(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
+    found = device_map(_program(about)[1], about["placement"])
     to.mkdir(parents=True, exist_ok=True)
-    return _torch(about, to) if own == "torch" else _openvino(about, to)
+    (to / MAP).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return [(to / MAP, f"{described(found)}; accelerate.dispatch_model(model, device_map=json.load(open({str(to / MAP)!r})))")]
 
 
 def _torch(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
     import torch
 
     source, shapes = about["source"], about["input_shapes"]
-    program, _ = load_program(source, shapes, about["options"])
-    graph = PlaceableProgram.of(program, about["name"]).graph
-    if set(graph.names) != set(about["placement"]):
-        raise InputError(f"{source!r} is not the model any more that was placed; place it again")
+    program, _ = _program(about)
+    to.mkdir(parents=True, exist_ok=True)
     if source.endswith(".pt2") and not shapes:
         shutil.copyfile(source, to / "program.pt2")
     else:
@@ -128,6 +143,7 @@ def _torch(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
 
 def _openvino(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
     source = capture.resolve(about["source"], None, about["input_shapes"], about["options"])
+    to.mkdir(parents=True, exist_ok=True)
     with capture.written_ir(source) as written:
         graph = openvino_capture.graph_of_ir(written, source.shapes, about["name"])
         if set(graph.names) != set(about["placement"]):

@@ -11,11 +11,13 @@ import numpy as np
 
 from envs.hosts.engine.host import fingerprint
 from envs.hosts.engine.placed import FORMAT
+from envs.problem.errors import InputError
 from envs.sources.files import dump_problem, save
 from orchestration.analysis.table import Table, terminal
 from orchestration.commands.machine.candidates import Candidate
 from orchestration.commands.machine.search import Found
 from orchestration.commands.machine.target import Target
+from orchestration.plots import timeline
 
 
 def record(found: Found, target: Target) -> dict[str, Any]:
@@ -51,7 +53,25 @@ def write(found: Found, target: Target, folder: Path) -> list[tuple[Path, str]]:
     path.write_text(json.dumps(record(found, target), indent=1) + "\n", encoding="utf-8")
     rows = [c.placement for c in (found.chosen, *found.candidates) if c.placement is not None]
     save(dump_problem(found.problem, np.array(rows)), problem)
-    return [(path, "placement (give it to placewright export)"), (problem, "calibrated problem, for sweeps and placewright simulate")]
+    files = [(path, "placement (give it to placewright export)"), (problem, "calibrated problem, for sweeps and placewright simulate")]
+    return files + _measured(found, target, folder / stem)
+
+
+def _measured(found: Found, target: Target, stem: Path) -> list[tuple[Path, str]]:
+    """Timeline and trace of a run of the choice, or of the fastest placement where the runtime's own way was chosen."""
+    running = [c for c in found.candidates if c.placement is not None and np.isfinite(c.median)]
+    if not running:
+        return []
+    shown = found.chosen if found.chosen.placement is not None else min(running, key=lambda c: c.median)
+    try:
+        run = target.run(found.problem, shown.placement)
+    except InputError:  # what ran until now may fail once more, which takes nothing from what was found
+        return []
+    title = f"{found.problem.graph.name}: {shown.name}"
+    origin = f"measured: one run of {1e3 * run.makespan:,.4g} ms on {fingerprint()}"
+    page = timeline.write_page(run, stem.with_name(f"{stem.name}.timeline.html"), title, origin=origin)
+    trace = timeline.write_trace(run, stem.with_name(f"{stem.name}.trace.json"), f"{title}, measured")
+    return [(page, "timeline of a measured run (open in a browser)"), (trace, "the same for ui.perfetto.dev")]
 
 
 def summary(found: Found) -> str:

@@ -6,9 +6,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
+from envs.problem.measurement import Evaluator, Outcome
 from envs.problem.problem import Problem
+from orchestration.analysis.schedule import Schedule, from_times
 from orchestration.specs.trial import EvaluatorSpec
 
 Tell = Callable[[str, int, int], None]
@@ -50,6 +54,14 @@ class Target(Protocol):
         """The same for one of ``own``."""
         ...
 
+    def run(self, problem: Problem, placement: Any) -> Schedule:
+        """One measured run, taken apart.
+
+        Raises:
+            InputError: if it does not run, saying why.
+        """
+        ...
+
     def describe(self) -> dict[str, Any]:
         """What has to be written down to export a placement later."""
         ...
@@ -57,6 +69,14 @@ class Target(Protocol):
     def close(self) -> None:
         """End its processes."""
         ...
+
+
+def run_of(evaluator: Evaluator, problem: Problem, placement: np.ndarray) -> Schedule:
+    """One run by an evaluator that traces; InputError if it does not run."""
+    found = evaluator.evaluate(problem, placement[None, :], trace=True)
+    if found.outcome[0] != Outcome.OK or found.start is None or found.finish is None:
+        raise InputError((found.notes or ("it does not run",))[0])
+    return from_times(problem, placement, found.start[0], found.finish[0], None if found.transfers is None else found.transfers[0])
 
 
 def memory_limits(given: Sequence[str], devices: Sequence[str]) -> dict[str, float]:

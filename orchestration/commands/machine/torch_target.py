@@ -24,7 +24,8 @@ from envs.problem.measurement import Outcome
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.simulators.work_conserving.discipline import Discipline, free_inputs
-from orchestration.commands.machine.target import Tell
+from orchestration.analysis.schedule import Schedule
+from orchestration.commands.machine.target import Tell, run_of
 from orchestration.specs.trial import EvaluatorSpec
 
 STRATEGY = "longest-path"
@@ -123,6 +124,10 @@ class TorchTarget:
             return float(self.engine.whole(problem, name.removeprefix("torch on "))[0])
         except Fault as fault:
             raise InputError(str(fault).strip().splitlines()[-1]) from None
+
+    def run(self, problem: Problem, placement: Any) -> Schedule:
+        """See `Target`."""
+        return run_of(self.engine, problem, np.asarray(placement))
 
     def describe(self) -> dict[str, Any]:
         """See `Target`."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,9 @@ def test_place_measures_two_instances_beside_the_whole_cpu(tmp_path, capsys):
     assert all(c["why"] is None and c["measured"] > 0 for c in about["candidates"])
     deciding = {c["name"]: c["measured"] for c in about["candidates"] if c["deciding"]}
     assert deciding[about["chosen"]] <= min(c["measured"] for c in about["candidates"] if c["deciding"] and c["kind"] != "placed")
+    page = json.loads(re.search(r'id="data">(.*?)</script>', (tmp_path / "out" / "small.timeline.html").read_text(), re.DOTALL)[1])
+    assert page["note"].startswith("measured: one run of ") and max(page["finish"]) == page["makespan"] > 0
+    assert (tmp_path / "out" / "small.trace.json").is_file()
     problem = load_problem(tmp_path / "out" / "small.problem.json")
     assert problem.network.names == ("cpu0", "cpu1") and problem.compute_seconds.sum() > 0
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from envs.graphs.exported.device_map import device_map
+from envs.graphs.exported.graph import PlaceableProgram
+from envs.graphs.exported.sources import exported
 from envs.problem.errors import InputError
 from envs.sources.files import load_network, load_placements, load_problem
 from orchestration.cli.main import main
@@ -59,6 +64,16 @@ def test_place_measures_writes_and_keeps_its_calibration(tmp_path, capsys):
     deciding = {c["name"]: c["measured"] for c in about["candidates"] if c["deciding"]}
     simple = min(c["measured"] for c in about["candidates"] if c["deciding"] and c["kind"] != "placed")
     assert deciding[about["chosen"]] <= simple
+    assert sorted(Path(f).name for f in about["files"]) == [
+        "mine.placed.json",
+        "mine.problem.json",
+        "mine.timeline.html",
+        "mine.trace.json",
+    ]
+    page = json.loads(re.search(r'id="data">(.*?)</script>', (tmp_path / "out" / "mine.timeline.html").read_text(), re.DOTALL)[1])
+    assert page["note"].startswith("measured: one run of ") and page["makespan"] > 0
+    events = json.loads((tmp_path / "out" / "mine.trace.json").read_text())["traceEvents"]
+    assert any(e["ph"] == "X" and e["dur"] > 0 for e in events)
     problem = load_problem(tmp_path / "out" / "mine.problem.json")
     assert problem.network.names == tuple(DEVICES) and len(load_placements(tmp_path / "out" / "mine.problem.json", problem)) >= len(DEVICES)
     assert main(["calibrate", "mine.pt2", "--on", ON, "--json"]) == 0
@@ -145,6 +160,43 @@ def test_export_refuses_what_its_runtime_cannot_express(tmp_path, capsys):
     assert "which openvino cannot express" in capsys.readouterr().err
     assert main(["export", "p.json", "--to", "x"]) == 2
     assert "nothing to export" in capsys.readouterr().err
+
+
+def test_a_placement_of_whole_layers_becomes_a_device_map(tmp_path, capsys):
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.GELU()))
+    torch.export.save(torch.export.export(model, (torch.ones(2, 4),)), tmp_path / "mine.pt2")
+    target = make_target("mine.pt2", DEVICES[0])
+    names = [n for n, kind in zip(target.graph.names, target.graph.op_types, strict=True) if kind not in ("Parameter", "Constant")]
+    about = {**target.describe(), "format": "placewright-placed/1", "chosen": "x", "reason": "", "machine": ""}
+    target.close()
+    assert len(names) == 3
+
+    def mapped(*devices):
+        placement = {**dict.fromkeys(target.graph.names, devices[0]), **dict(zip(names, devices, strict=True))}
+        (tmp_path / "p.json").write_text(json.dumps({**about, "placement": placement}))
+        if main(["export", "p.json", "--to", "map", "--runtime", "accelerate"]):
+            return capsys.readouterr().err
+        return json.loads((tmp_path / "map" / "device_map.json").read_text())
+
+    assert mapped("cuda:0", "cuda:0", "cuda:0") == {"": 0}
+    assert mapped("cuda:1", "cuda:1", "cpu:0-1") == {"0": 1, "1": 1, "2": "cpu"}
+    said = mapped("cpu:0", "cpu:1", "cpu:0")
+    assert "accelerate knows the CPU as one device" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "placed", "says"),
+    [
+        ("branches", {"conv2d_1": "cuda:1"}, "operation 'cat' between the layers reads from"),
+        ("branches", {"cat": "cuda:1"}, "operation 'cat' between the layers would run on cuda:0"),
+        ("lstm", {"lstm_3": "cuda:1"}, "layer 'lstm' is divided between cuda:0 and cuda:1"),
+    ],
+)
+def test_a_device_map_that_accelerate_would_run_otherwise_is_refused(name, placed, says):
+    program = PlaceableProgram.of(exported(*MODULES[name]()), name)
+    assert device_map(program, dict.fromkeys(program.graph.names, "cuda:0")) == {"": 0}
+    with pytest.raises(InputError, match=says):
+        device_map(program, {**dict.fromkeys(program.graph.names, "cuda:0"), **placed})
 
 
 def candidate(name, kind, samples):
