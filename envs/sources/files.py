@@ -27,7 +27,7 @@ from envs.sources.file_sections import dump_graph_section, dump_network_section,
 FORMAT = "placewright/1"
 """What the key ``format`` must say; a change that old files or old readers do not survive raises the number."""
 
-_TOP = ("format", "graph", "network", "costs", "objective", "placements")
+_TOP = ("format", "graph", "network", "costs", "objective", "placements", "runs")
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -36,8 +36,7 @@ def run(args: argparse.Namespace) -> None:
     import json
 
     from envs.problem.errors import InputError
-    from envs.sources.files import dump_problem, save
-    from orchestration.commands.machine.calibration import calibrated
+    from orchestration.commands.machine.calibration import calibrated, save_problem
     from orchestration.commands.machine.parts import Parts
     from orchestration.commands.machine.targets import make_target
 
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     finally:
         target.close()
     path = args.output or Path(f"{Path(target.graph.name).name}.problem.json")
-    save(dump_problem(problem), path)
+    save_problem(problem, target, path)
     if args.json:
         print(json.dumps({"problem": str(path), **about}, indent=2))
         return

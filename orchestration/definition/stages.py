@@ -17,6 +17,7 @@ from orchestration.definition.problems import ProblemTable
 from orchestration.definition.searches import SearchSettings, read_search
 from orchestration.rewards.evaluators import build_evaluator, remembered
 from orchestration.rewards.kinds import EVALUATORS
+from orchestration.specs import hosts
 from orchestration.specs.trial import KINDS, EvaluatorSpec, FrozenDict, ProblemSpec, TrialKind
 
 HELD_OUT = "held-out"
@@ -111,6 +112,8 @@ class StageReader:
         rows = self._rows(model, path, kind, source, config_source)
         folds, problems = self._problems(model, path, kind, source)
         per = self._per(model, path, kind, source, bool(folds), rows, problems)
+        if problems:
+            shared = replace(shared, evaluator=self._with_models(model, path, shared.evaluator, problems))
         search = None if model.search is None else read_search(doc, (*path, "search"), model.search, rows)
         if search is not None and search.asks_pruner and shared.budget is not None and not shared.budget.counts:
             doc.error(
@@ -144,6 +147,20 @@ class StageReader:
             doc.mark(path, True),
             FrozenDict(model.config or {}),
         )
+
+    def _with_models(
+        self, model: StageModel, path: Location, given: EvaluatorSpec, problems: Sequence[ProblemSpec]
+    ) -> EvaluatorSpec:  # fmt: skip
+        """The evaluator with what the problems' own files say of it; what is missing is recorded."""
+        try:
+            spec = hosts.completed(given, problems)
+            if hosts.is_incomplete(given):
+                build_evaluator(spec)
+        except InputError as error:
+            where = (*path, "evaluator") if model.evaluator is not None or not path else ("evaluator",)
+            self.doc.error(where, f"evaluator {given.kind!r}: {error.message}", error.cure)
+            return given
+        return spec
 
     def _check_sources(self, model: StageModel, path: Location, source: Stage | None, config_source: Stage | None) -> None:
         if model.search is not None and config_source is not None:
@@ -299,7 +316,7 @@ def read_evaluator(doc: Document, path: Location, given: EvaluatorModel, named: 
         doc.error((*path, key), f"unknown key {key!r} in evaluator {kind!r}", suggestion(key, EVALUATORS[kind].options), key=True)
     spec = EvaluatorSpec(kind, FrozenDict(options))
     try:
-        if not unknown:
+        if not unknown and not hosts.is_incomplete(spec):  # that is built with its stage's problems
             build_evaluator(spec)
     except InputError as error:
         doc.error((*path, "kind"), f"evaluator {kind!r}: {error.message}", error.cure)

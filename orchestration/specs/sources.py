@@ -86,7 +86,7 @@ def _file(name: Any, base: Path, root: Path, suffixes: tuple[str, ...]) -> dict[
     return {"file": str(path.relative_to(root)) if inside else str(path), "root": str(root), "sha256": file_hash(path)}
 
 
-def _path(source: Mapping[str, Any]) -> Path:
+def file_path(source: Mapping[str, Any]) -> Path:
     """Where a described file lies on this machine; InputError if it is gone or is another one now."""
     candidates = [Path(source["root"]) / source["file"], Path(source["file"])]
     path = next((p for p in candidates if p.is_file()), None)
@@ -95,6 +95,11 @@ def _path(source: Mapping[str, Any]) -> Path:
     if file_hash(path) != source["sha256"]:
         raise InputError(f"file {path} was changed since the sweep was read; run the sweep again")
     return path
+
+
+def network_of(spec: ProblemSpec) -> DeviceNetwork:
+    """The network of a problem, without its graph where that can be."""
+    return build_problem(spec).network if "own" in spec.network or "fusion" in spec.graph else _network(spec.network)
 
 
 def graph_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenDict:
@@ -118,13 +123,13 @@ def graph_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenD
             if "input_shapes" in settings:
                 raise InputError("input_shapes are for .onnx and .xml files; a JSON graph states its sizes, so remove them")
 
-            check(_path(source))
+            check(file_path(source))
         return FrozenDict(source | ({"input_shapes": settings["input_shapes"]} if "input_shapes" in settings else {}))
     if "problem" in settings:
         _only(settings, ("problem",), "a problem from a file")
         source = _file(settings["problem"], base, root, DOCUMENTS)
 
-        load_problem(_path(source))
+        load_problem(file_path(source))
         return FrozenDict({"problem": True, **source})
     if "sharded" in settings:
         return _sharded_source(settings)
@@ -157,7 +162,7 @@ def network_source(settings: Mapping[str, Any], base: Path, root: Path) -> Froze
         _only(settings, ("file",), "a network from a file")
         source = _file(settings["file"], base, root, (".json",))
 
-        load_network(_path(source))
+        load_network(file_path(source))
         return FrozenDict(source)
     return _generated_source(settings, "network", base, root)
 
@@ -216,7 +221,7 @@ def costs_source(value: Any, base: Path, root: Path) -> FrozenDict:
 
 def own_network_name(source: Mapping[str, Any]) -> str:
     """The name of the network in a whole problem's file."""
-    return "own" if "fusion" in source else network_name(_path(source))
+    return "own" if "fusion" in source else network_name(file_path(source))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -228,7 +233,7 @@ def _graph(source: FrozenDict) -> ComputationGraph:
     if any(kind in source for kind in GENERATED["graph"]):
         return _generate("graph", source)
 
-    return capture(_path(source), input_shapes=source.get("input_shapes"))
+    return capture(file_path(source), input_shapes=source.get("input_shapes"))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -238,7 +243,7 @@ def _network(source: FrozenDict) -> DeviceNetwork:
     if any(kind in source for kind in GENERATED["network"]):
         return _generate("network", source)
 
-    return load_network(_path(source))
+    return load_network(file_path(source))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -249,10 +254,10 @@ def _costs(spec: FrozenDict, graph: FrozenDict) -> CostModel | None:
 
     settings = dict(spec)
     if settings["kind"] == "profiled" and "table" in settings:
-        settings["table"] = _path(settings["table"])
+        settings["table"] = file_path(settings["table"])
     elif settings["kind"] == "profiled" and "model" not in settings:
         options = {k: v for k, v in graph.items() if k != "model"} if "model" in graph else {}
-        settings["model"] = graph["model"] if "model" in graph else str(_path(graph)) if "file" in graph else None
+        settings["model"] = graph["model"] if "model" in graph else str(file_path(graph)) if "file" in graph else None
         settings["options"] = {**options, **settings.get("options", {})}
     return make_costs(settings)
 
@@ -294,7 +299,7 @@ def build_problem(spec: ProblemSpec) -> Problem:
         return Problem(graph, network, costs or LinearCosts(), spec.objective)
 
     given = None if "own" in spec.network else _named(_network(spec.network), spec.network_label)
-    problem = load_problem(_path(spec.graph), given, costs)
+    problem = load_problem(file_path(spec.graph), given, costs)
     return Problem(
         _named(problem.graph, spec.graph_label),
         _named(problem.network, spec.network_label),
@@ -322,6 +327,6 @@ def recorded_problem(spec: ProblemSpec, problem_hash: str) -> Problem:
 def _fusion(spec: ProblemSpec) -> Problem:
     objective = "makespan" if spec.objective == "own" else spec.objective
     parameters = make_config(FusionParameters, spec.graph["fusion"])
-    made = fusion_problem(parameters, spec.graph["seed"], _path(spec.graph["trace"]), objective)
+    made = fusion_problem(parameters, spec.graph["seed"], file_path(spec.graph["trace"]), objective)
     graph, network = dataclasses.replace(made.graph, name=spec.graph_label), dataclasses.replace(made.network, name=spec.network_label)
     return dataclasses.replace(made, graph=graph, network=network)

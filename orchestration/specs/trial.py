@@ -90,8 +90,8 @@ class EvaluatorSpec:
 
     @cached_property
     def content_hash(self) -> str:
-        """sha256 of kind and options, without ``local``: where a simulation runs does not change its result."""
-        return content_hash([self.kind, {k: v for k, v in self.options.items() if k != "local"}])
+        """sha256 of kind and options, without ``local``: where a simulation runs does not change its result. Files count by content."""
+        return content_hash([self.kind, _identity({k: v for k, v in self.options.items() if k != "local"})])
 
     def to_json(self) -> dict[str, Any]:
         """As a dict of JSON values."""

@@ -25,6 +25,7 @@ from envs.graphs.exported.sources import load_program
 from envs.hosts.child_process import ChildProcess, Fault
 from envs.hosts.engine.devices import parse_devices
 from envs.hosts.measuring import Measuring
+from envs.hosts.model_files import PLACES, model_file
 from envs.problem.errors import InputError
 from envs.problem.measurement import BaseEvaluator, Measurements, Outcome
 from envs.problem.problem import Problem
@@ -209,8 +210,8 @@ def program_of(spec: Mapping[str, Any]) -> tuple[Any, str]:
         raise InputError(
             f"model {dict(spec)} is none that the engine runs; say {{file: PATH.pt2}}, {{module: package:function}} or {{model: NAME}}"
         )
-    options = {key: value for key, value in spec.items() if key not in (kinds[0], "input_shapes")}
-    return load_program(str(spec[kinds[0]]), spec.get("input_shapes"), options)
+    options = {key: value for key, value in spec.items() if key not in (kinds[0], "input_shapes", *PLACES)}
+    return load_program(model_file(spec) if "file" in spec else str(spec[kinds[0]]), spec.get("input_shapes"), options)
 
 
 def _row(outcome: Outcome, note: str) -> dict[str, Any]:

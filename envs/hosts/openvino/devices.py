@@ -21,11 +21,11 @@ PRECISIONS = ("f32", "bf16", "f16")
 class HostDevice:
     """What stands for one device of a network.
 
-    A device with any setting is an instance of the CPU plugin of its own if its plugin is ``CPU``, so that several can differ;
+    A device with any setting is an instance of the CPU plugin of its own if it is ``CPU``, so that several can differ;
     other plugins have one instance a device, whose properties are set.
     """
 
-    plugin: str
+    device: str = "CPU"
     """``CPU``, ``GPU``, ``GPU.1``, ``NPU``, … as `openvino.Core.available_devices` names it."""
     threads: int | None = None
     """Inference threads (CPU plugin). HETERO forgets them in a model that it splits."""
@@ -42,14 +42,14 @@ class HostDevice:
     @property
     def is_instance(self) -> bool:
         """Whether it is registered under a name of its own."""
-        return self.plugin == "CPU" and bool(self.settings)
+        return self.device == "CPU" and bool(self.settings)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings under OpenVINO's names; a CPU with any of its own runs one stream, so that a measurement is of one inference."""
         named = {"INFERENCE_NUM_THREADS": self.threads, "INFERENCE_PRECISION_HINT": self.precision, "ENABLE_CPU_PINNING": self.pin}
         own = {key: value for key, value in named.items() if value is not None}
-        return {**({"NUM_STREAMS": 1} if own and self.plugin == "CPU" else {}), **own, **dict(self.properties)}
+        return {**({"NUM_STREAMS": 1} if own and self.device == "CPU" else {}), **own, **dict(self.properties)}
 
     @property
     def text(self) -> str:
@@ -57,11 +57,11 @@ class HostDevice:
         given = [f"{key}={getattr(self, key)}" for key in ("threads", "precision", "pin") if getattr(self, key) is not None]
         given += [f"{key}={value}" for key, value in self.properties]
         given += [f"refuses={'+'.join(sorted(self.refuses))}"] if self.refuses else []
-        return f"{self.plugin}({' '.join(given)})" if given else self.plugin
+        return f"{self.device}({' '.join(given)})" if given else self.device
 
 
 def parse_devices(given: Mapping[str, Any]) -> dict[str, HostDevice]:
-    """Devices of a network and what stands for each: a plugin's name, or a mapping with ``plugin`` and settings.
+    """Devices of a network and what stands for each: OpenVINO's name of one, or a mapping with ``device`` and settings.
 
     Raises:
         InputError: for unknown settings, impossible values, or one device of a machine standing for two.
@@ -72,24 +72,24 @@ def parse_devices(given: Mapping[str, Any]) -> dict[str, HostDevice]:
     taken: dict[str, str] = {}
     for name, device in devices.items():
         if not device.is_instance:
-            if device.plugin in taken:
-                both = f"{taken[device.plugin]!r} and {name!r}"
-                raise InputError(f"devices {both} are both {device.plugin}; only CPU instances with settings may be several")
-            taken[device.plugin] = name
+            if device.device in taken:
+                both = f"{taken[device.device]!r} and {name!r}"
+                raise InputError(f"devices {both} are both {device.device}; only CPU instances with settings may be several")
+            taken[device.device] = name
     return devices
 
 
 def _parse(name: str, value: Any) -> HostDevice:
     if isinstance(value, HostDevice):
         return value
-    settings = {"plugin": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
+    settings = {"device": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
     known = [f.name for f in fields(HostDevice)]
     for key in settings:
         if key not in known:
             raise InputError(f"device {name!r} has an unknown setting {key!r}{nearest(str(key), known)}")
-    plugin, threads, precision = settings.get("plugin"), settings.get("threads"), settings.get("precision")
+    plugin, threads, precision = settings.get("device", "CPU" if settings else None), settings.get("threads"), settings.get("precision")
     if not isinstance(plugin, str) or not re.fullmatch(r"[A-Z]+(\.\d+)?", plugin):
-        raise InputError(f"device {name!r} has the plugin {plugin!r}; it must be one such as CPU, GPU.1 or NPU")
+        raise InputError(f"device {name!r} stands for {plugin!r}; it must be one of OpenVINO's, such as CPU, GPU.1 or NPU")
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise InputError(f"device {name!r} has threads = {threads!r}; it must be a whole number from 1")
     if precision is not None and precision not in PRECISIONS:
@@ -115,9 +115,9 @@ def register(core: Any, devices: Mapping[str, HostDevice]) -> list[str]:
     available = list(core.available_devices)
     names = []
     for i, (name, device) in enumerate(devices.items()):
-        if device.plugin not in available and f"{device.plugin}.0" not in available:
-            raise InputError(f"device {name!r} is {device.plugin}, which OpenVINO does not find here; it finds {', '.join(available)}")
-        target = f"CPU_{i}" if device.is_instance else device.plugin
+        if device.device not in available and f"{device.device}.0" not in available:
+            raise InputError(f"device {name!r} is {device.device}, which OpenVINO does not find here; it finds {', '.join(available)}")
+        target = f"CPU_{i}" if device.is_instance else device.device
         try:
             if device.is_instance:
                 core.register_plugin(str(library), target)  # a name must contain that of the plugin

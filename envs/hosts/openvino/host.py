@@ -24,6 +24,7 @@ from envs.graphs import capture
 from envs.hosts.child_process import ChildProcess, Fault
 from envs.hosts.engine.host import fingerprint as machine
 from envs.hosts.measuring import Measuring
+from envs.hosts.model_files import PLACES, model_file
 from envs.hosts.openvino.devices import HostDevice, parse_devices
 from envs.hosts.openvino.model import Agreement
 from envs.hosts.openvino.rows import ended
@@ -292,8 +293,8 @@ class OpenVinoHost(BaseEvaluator):
                     f"the host does not know which model graph {graph.name!r} was captured from; say so by "
                     f"models: {{{graph.name}: {{model: NAME}}}} or {{file: PATH}}"
                 )
-            options = {k: v for k, v in spec.items() if k not in ("model", "file", "input_shapes")}
-            source = capture.resolve(spec.get("model") or spec["file"], None, spec.get("input_shapes"), options)
+            options = {k: v for k, v in spec.items() if k not in ("model", "input_shapes", *PLACES)}
+            source = capture.resolve(spec.get("model") or model_file(spec), None, spec.get("input_shapes"), options)
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="placewright-")
             path = Path(self._folder.name) / f"{key[:16]}.xml"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import envs.hosts.engine.program_costs as own
 from envs.graphs.store import cache_directory, file_hash
@@ -37,6 +40,22 @@ def calibrated(target: Target, rounds: int = 5, fresh: bool = False, tell: Tell 
     save(dump_problem(problem), path)
     about_path.write_text(json.dumps(about), encoding="utf-8")
     return problem, {**about, "kept": False}
+
+
+def save_problem(problem: Problem, target: Target, path: Path, placements: np.ndarray | None = None) -> None:
+    """Write a calibrated problem with the model and devices that it was measured with, which sweeps then measure it by."""
+    about = target.describe()
+    source = about["source"]
+    kind = "file" if Path(source).is_file() else "module" if ":" in source else "model"
+    if kind == "file":
+        source = os.path.relpath(Path(source).resolve(), path.resolve().parent)
+    shapes = {"input_shapes": about["input_shapes"]} if about["input_shapes"] else {}
+    runs = {
+        "evaluator": {"openvino": "openvino", "torch": "dataflow"}[target.runtime],
+        "model": {kind: source, **shapes, **about["options"]},
+        "options": {"devices": about["devices"], **target.measured_by},
+    }
+    save({**dump_problem(problem, placements), "runs": runs}, path)
 
 
 def _key(target: Target) -> str:

@@ -52,8 +52,8 @@ if about["input_shapes"]:
     model.reshape(about["input_shapes"])
 names = {}
 for name, given in about["devices"].items():  # several instances of the CPU plugin have names of their own
-    names[name] = f"CPU_{name}" if given["plugin"] == "CPU" else given["plugin"]
-    if given["plugin"] == "CPU":
+    names[name] = f"CPU_{name}" if given["device"] == "CPU" else given["device"]
+    if given["device"] == "CPU":
         core.register_plugin(str(Path(ov.__file__).parent / "libs" / "libopenvino_intel_cpu_plugin.so"), names[name])
         core.set_property(names[name], {"INFERENCE_PRECISION_HINT": given["precision"]})
 for op in model.get_ordered_ops():

@@ -38,6 +38,7 @@ class OpenVinoTarget:
     """
 
     runtime = "openvino"
+    measured_by: Mapping[str, Any] = {"mode": "overlapped"}
 
     def __init__(self, source: str, shapes: Mapping[str, Sequence[int]] | None, options: Mapping[str, Any], instances: int) -> None:
         core = openvino_capture.import_openvino().Core()
@@ -47,9 +48,9 @@ class OpenVinoTarget:
             raise InputError(f"--instances is {instances}; this machine has {cores} cores, so it must be between 1 and {cores}")
         threads = cores // instances
         # Float32 everywhere, so that what is placed computes what the model does. A single instance is the CPU as it is.
-        cpu = {"plugin": "CPU", "precision": "f32", **({"threads": threads, "pin": False} if instances > 1 else {})}
+        cpu = {"device": "CPU", "precision": "f32", **({"threads": threads, "pin": False} if instances > 1 else {})}
         names = ["cpu"] if instances == 1 else [f"cpu{i}" for i in range(instances)]
-        self.given = {**{name: cpu for name in names}, **{p.lower(): {"plugin": p} for p in plugins}}
+        self.given = {**{name: cpu for name in names}, **{p.lower(): {"device": p} for p in plugins}}
         self.devices = tuple(self.given)
         self.threads = {name: threads if name in names else 1 for name in self.devices}
         self.source: dict[str, Any] = {"source": source, "input_shapes": shapes, "options": dict(options)}
@@ -66,7 +67,7 @@ class OpenVinoTarget:
         spec = {"model" if named else "file": source, **options, **({"input_shapes": shapes} if shapes else {})}
         common: dict[str, Any] = {"models": {self.graph.name: spec}, "measuring": Measuring(1, 1), "tolerance": 0.01}
         self.host = OpenVinoHost(self.given, mode="overlapped", keep_compiled=12, **common)
-        self.all = OpenVinoHost({"CPU": {"plugin": "CPU", "precision": "f32"}}, keep_compiled=1, **common)
+        self.all = OpenVinoHost({"CPU": {"device": "CPU", "precision": "f32"}}, keep_compiled=1, **common)
         self.own: Sequence[str] = ("OpenVINO on CPU", *(("HETERO", "AUTO") if plugins else ()))
 
     def _without_cuts_in_fusions(self, core: Any) -> Any:
@@ -90,7 +91,7 @@ class OpenVinoTarget:
         for d, (name, given) in enumerate(self.given.items()):
             if repr(given) not in tables:
                 table = profile_model(
-                    self.source["source"], threads=self.threads[name], precision=given.get("precision", "f32"), device=given["plugin"],
+                    self.source["source"], threads=self.threads[name], precision=given.get("precision", "f32"), device=given["device"],
                     repeats=4 * rounds, fresh=True, **self.arguments,
                 )  # fmt: skip
                 tables[repr(given)] = table.seconds

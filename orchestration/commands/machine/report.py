@@ -12,8 +12,8 @@ import numpy as np
 from envs.hosts.engine.host import fingerprint
 from envs.hosts.engine.placed import FORMAT
 from envs.problem.errors import InputError
-from envs.sources.files import dump_problem, save
 from orchestration.analysis.table import Table, terminal
+from orchestration.commands.machine.calibration import save_problem
 from orchestration.commands.machine.candidates import Candidate
 from orchestration.commands.machine.search import Found
 from orchestration.commands.machine.target import Target
@@ -52,7 +52,7 @@ def write(found: Found, target: Target, folder: Path) -> list[tuple[Path, str]]:
     path, problem = folder / f"{stem}.placed.json", folder / f"{stem}.problem.json"
     path.write_text(json.dumps(record(found, target), indent=1) + "\n", encoding="utf-8")
     rows = [c.placement for c in (found.chosen, *found.candidates) if c.placement is not None]
-    save(dump_problem(found.problem, np.array(rows)), problem)
+    save_problem(found.problem, target, problem, np.array(rows))
     files = [(path, "placement (give it to placewright export)"), (problem, "calibrated problem, for sweeps and placewright simulate")]
     return files + _measured(found, target, folder / stem)
 

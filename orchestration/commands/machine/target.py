@@ -30,6 +30,9 @@ class Target(Protocol):
     own: Sequence[str]
     """What the runtime would do by itself, by name: it is measured beside the placements."""
 
+    measured_by: Mapping[str, Any]
+    """Options of the evaluator that measures its placements in a sweep, beside the devices."""
+
     def identity(self) -> tuple[object, ...]:
         """What calibrations of it depend on beside the machine."""
         ...

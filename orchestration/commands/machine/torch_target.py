@@ -40,6 +40,7 @@ class TorchTarget:
     """
 
     runtime = "torch"
+    measured_by: Mapping[str, Any] = {"strategy": STRATEGY, "emulate_links": False}
 
     def __init__(
         self, source: str, devices: Sequence[str], memory: Mapping[str, float], shapes: Mapping[str, Sequence[int]] | None,

@@ -21,8 +21,8 @@ from envs.problem.measurement import Evaluator, Outcome
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 
-TWO = {"a": {"plugin": "CPU", "threads": 1, "precision": "f32"}, "b": {"plugin": "CPU", "threads": 2, "precision": "f32"}}
-UNLIMITED = {"a": {"plugin": "CPU", "precision": "f32"}, "b": {"plugin": "CPU", "precision": "f32", "pin": False}}
+TWO = {"a": {"device": "CPU", "threads": 1, "precision": "f32"}, "b": {"device": "CPU", "threads": 2, "precision": "f32"}}
+UNLIMITED = {"a": {"device": "CPU", "precision": "f32"}, "b": {"device": "CPU", "precision": "f32", "pin": False}}
 QUICK = Measuring(warm_up=0, repetitions=3, average_last=2)
 
 
@@ -102,7 +102,7 @@ def test_precision_of_a_device_shows_in_the_outputs(model):
     problem = problem_of(model)
     if "BF16" not in import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("this CPU has no bf16")
-    half = {**TWO, "b": {"plugin": "CPU", "threads": 1, "precision": "bf16"}}
+    half = {**TWO, "b": {"device": "CPU", "threads": 1, "precision": "bf16"}}
     everything = np.repeat(np.array([[0], [1]], dtype=np.int16), problem.n_nodes, axis=1)
     with host_of(model, half) as host:
         exact, rounded = host.details(problem, everything)
@@ -112,7 +112,7 @@ def test_precision_of_a_device_shows_in_the_outputs(model):
     assert exact.agreement.relative < 1e-5 < rounded.agreement.relative < 0.05
     assert chosen.agreement.relative == pytest.approx(rounded.agreement.relative), "the first device supports everything"
     assert unplaced.outcome == Outcome.OK
-    both = {**half, "a": {"plugin": "CPU", "threads": 1, "precision": "bf16", "pin": False}}
+    both = {**half, "a": {"device": "CPU", "threads": 1, "precision": "bf16", "pin": False}}
     with host_of(model, both, mode="overlapped") as host:
         for d in host.details(problem, random_valid(problem, 3)):
             assert d.outcome == Outcome.OK, d.note
@@ -125,7 +125,7 @@ def test_precision_of_a_device_shows_in_the_outputs(model):
 
 def test_outcomes_of_placements_that_cannot_run(model):
     problem = problem_of(model)
-    refusing = {**TWO, "b": {"plugin": "CPU", "threads": 1, "refuses": ["Softmax"]}}
+    refusing = {**TWO, "b": {"device": "CPU", "threads": 1, "refuses": ["Softmax"]}}
     soft = np.zeros((3, problem.n_nodes), dtype=np.int16)
     soft[1, problem.graph.names.index("soft")] = 1
     soft[2, 0] = 7
@@ -300,13 +300,13 @@ def test_wrong_requests_are_errors(model, tmp_path):
     ("devices", "message"),
     [
         ({}, "devices are"),
-        ({"a": {"plugin": "CPU", "thread": 1}}, "unknown setting 'thread'; did you mean 'threads'"),
-        ({"a": "cpu"}, "plugin 'cpu'"),
-        ({"a": {"plugin": "CPU", "threads": 0}}, "threads = 0"),
-        ({"a": {"plugin": "CPU", "precision": "f64"}}, "'f64'"),
-        ({"a": {"plugin": "CPU", "pin": 1}}, "pin = 1"),
+        ({"a": {"device": "CPU", "thread": 1}}, "unknown setting 'thread'; did you mean 'threads'"),
+        ({"a": "cpu"}, "stands for 'cpu'"),
+        ({"a": {"device": "CPU", "threads": 0}}, "threads = 0"),
+        ({"a": {"device": "CPU", "precision": "f64"}}, "'f64'"),
+        ({"a": {"device": "CPU", "pin": 1}}, "pin = 1"),
         ({"a": "GPU.1", "b": "GPU.1"}, "'a' and 'b' are both GPU.1"),
-        ({"a": {"plugin": "CPU", "refuses": "Softmax"}}, "must be a list"),
+        ({"a": {"device": "CPU", "refuses": "Softmax"}}, "must be a list"),
     ],
 )
 def test_descriptions_of_devices_are_checked(devices, message):

@@ -38,7 +38,7 @@ GIVEN = {
         "models": {"m": {"model": "bert"}}, "prepare_limit": 7.0,
     },
     "openvino": {
-        "devices": {"a": {"plugin": "CPU"}}, "mode": "serial", "models": {"m": {"model": "bert"}}, "measuring": MEASURING,
+        "devices": {"a": {"device": "CPU"}}, "mode": "serial", "models": {"m": {"model": "bert"}}, "measuring": MEASURING,
         "tolerance": 0.5, "keep_compiled": 9, "compile_limit": 8.0, "memory_limit": 1e12, "prepare_limit": 7.0, "input_seed": 5,
         "choice": "AUTO", "preference": ["a"],
     },

@@ -20,7 +20,7 @@ from orchestration.rewards.evaluators import build_evaluator, in_worker
 from orchestration.specs.trial import EvaluatorSpec
 from tests.envs.hosts.test_openvino_host import write_model
 
-DEVICES = {"a": {"plugin": "CPU", "threads": 1}, "b": {"plugin": "CPU", "threads": 1, "refuses": ["Softmax"]}}
+DEVICES = {"a": {"device": "CPU", "threads": 1}, "b": {"device": "CPU", "threads": 1, "refuses": ["Softmax"]}}
 
 
 def test_a_described_openvino_host_measures(tmp_path):
@@ -99,7 +99,7 @@ def test_work_conserving_simulation_may_run_in_the_worker():
 def test_the_toolkit_chooses_by_its_preference(tmp_path):
     path = tmp_path / "small.xml"
     write_model(path)
-    devices = {"a": {"plugin": "CPU", "threads": 1}, "b": {"plugin": "CPU", "threads": 1}}
+    devices = {"a": {"device": "CPU", "threads": 1}, "b": {"device": "CPU", "threads": 1}}
     models = {"small": {"file": str(path)}}
     options = {"devices": devices, "models": models, "choice": "HETERO", "preference": ["b", "a"], "mode": "serial"}
     chosen = build_evaluator(EvaluatorSpec("openvino", options))

@@ -21,6 +21,7 @@ from orchestration.cli.main import main
 from orchestration.commands.machine.candidates import Candidate, in_turn, ratio
 from orchestration.commands.machine.search import choose, corrected
 from orchestration.commands.machine.targets import make_target
+from orchestration.definition.sweep import load_sweep
 from orchestration.rewards.evaluators import build_evaluator
 from tests.envs.hosts.exported_modules import MODULES
 
@@ -81,6 +82,10 @@ def test_place_measures_writes_and_keeps_its_calibration(tmp_path, capsys):
     assert main(["calibrate", "mine.pt2", "--on", ON, "--json", "--fresh", "--rounds", "1"]) == 0
     assert not json.loads(capsys.readouterr().out)["kept"]
     assert load_problem(tmp_path / "mine.problem.json").graph.content_hash == problem.graph.content_hash
+    sweep = "sweep: own\nproblems: {graphs: {mine: {problem: mine.problem.json}}}\nmethods: [heft]\nbudget: 1\nevaluator: dataflow\n"
+    (tmp_path / "own.yaml").write_text(sweep)
+    options = load_sweep(tmp_path / "own.yaml").expand()[0].evaluator.options
+    assert list(options["devices"]) == DEVICES and options["models"]["mine"]["file"] == "mine.pt2" and not options["emulate_links"]
 
 
 @pytest.mark.parametrize("name", ["odd", "block"])
