@@ -44,6 +44,8 @@ class SweepRecord:
     """Every trial that counts, by content hash."""
     baseline: str | None = None
     """The ``baseline`` of the definition's ``report`` section."""
+    description: str = ""
+    """What the definition says of itself."""
     notes: tuple[str, ...] = ()
     """What could not be had, a sentence each."""
 
@@ -100,7 +102,8 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
     specs = _specs(ended)
     sources = {r.trial: source_of(t.evaluator) for t, r in ended}
     bounds, notes = _bounds(folder, results, sources, specs)
-    section = saved_definition(folder).get("report")
+    definition = saved_definition(folder)
+    section, description = definition.get("report"), definition.get("description")
     baseline = section.get("baseline") if isinstance(section, dict) else None
     name = next((r.sweep for r in results if r.sweep), folder.name)
     kinds = {r.stage: r.kind for r in results}
@@ -113,6 +116,7 @@ def load_sweep_record(folder: Path, trials: AnyCollection[str] | None = None) ->
         kinds,
         known,
         baseline if isinstance(baseline, str) else None,
+        description if isinstance(description, str) else "",
         notes,
     )
     if record.baseline != record.known_baseline:

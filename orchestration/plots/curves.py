@@ -92,7 +92,7 @@ def _grid(runs: list[Run]) -> np.ndarray:
     return np.unique(np.geomspace(1, max(last, 2), POINTS).astype(np.int64))
 
 
-def _curves(runs: list[Run], grid: np.ndarray, points: Points) -> np.ndarray:
+def curves_at(runs: Sequence[Run], grid: np.ndarray, points: Points) -> np.ndarray:
     """The curve of each run, float64[S, T]; +inf before its first valid placement."""
     arrays = [np.array(points(r), dtype=np.float64).reshape(-1, 2) for r in runs]
     return np.array([on_grid(p[:, 0], p[:, 1], grid) for p in arrays]).reshape(len(runs), len(grid))
@@ -109,7 +109,7 @@ def _panel(axes: Axes, comparison: Comparison, rows: list[Row], problem: Problem
     for row, runs in on_problem.items():
         if not runs:
             continue
-        middle, low, high = (scale * x for x in curve_band(_curves(runs, grid, points)))
+        middle, low, high = (scale * x for x in curve_band(curves_at(runs, grid, points)))
         drawn.append((row, middle, low, high, max(r.evaluations for r in runs)))
     _draw(axes, comparison, grid, drawn, None if problem.bound is None else scale * problem.bound)
     axes.set_ylabel(unit)
@@ -129,7 +129,7 @@ def _overall(axes: Axes, comparison: Comparison, rows: list[Row], points: Points
             continue
         best = np.array([collection.problems[collection.index[r.problem]].best for r in runs])
         with np.errstate(divide="ignore", invalid="ignore"):
-            scores = _curves(runs, grid, points) / best[:, None]
+            scores = curves_at(runs, grid, points) / best[:, None]
         drawn.append((row, *iqm_curve(scores, collection.strata(runs)), max(r.evaluations for r in runs)))
     _draw(axes, comparison, grid, drawn, None)
     axes.set_ylabel("objective / best known")

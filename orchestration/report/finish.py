@@ -21,7 +21,7 @@ from orchestration.analysis.quantity import significant
 from orchestration.analysis.runs import ProblemInfo, Run
 from orchestration.analysis.source import origin
 from orchestration.analysis.table import Table, delimited, dress
-from orchestration.plots import placed_graph, timeline
+from orchestration.plots import placed_graph, sweep_page, timeline
 from orchestration.plots.comparison import makespan_per_method, performance_profile
 from orchestration.plots.curves import proposed, search_curves
 from orchestration.report import tables
@@ -29,6 +29,7 @@ from orchestration.report.paper.section import report_section
 from orchestration.report.paper.shapes import study_tables
 from orchestration.rewards.evaluators import build_evaluator, simulates
 from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.layout import PAGE
 from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import EvaluatorSpec
 
@@ -66,7 +67,7 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
 
     ``leaderboard.json``, ``.md``, ``.tex`` (with wall times), ``leaderboard.csv`` and ``runs.csv`` (full precision and no
     times, so that equal studies leave equal bytes), ``study.md``, ``.csv``, ``.tex``, ``.json`` with the tables that the
-    definition asks for, ``plots/``, and ``placements/`` with the best placement of each
+    definition asks for, ``plots/``, ``report.html`` (the page of the sweep), and ``placements/`` with the best placement of each
     problem: JSON to replay, timeline (of a real run, where one was traced) as HTML and Chrome trace, picture of the graph.
 
     Args:
@@ -91,8 +92,12 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
         notes.append(f"the tables that the definition asks for are missing: {reason(error)}")
     files = [*_write_tables(record, comparison, notes), *_write_study(record, study, notes)]
     files += _write_plots(record, comparison, {str(entry.get("shape")) for entry in section.get("tables") or ()}, notes)
-    for number, info in enumerate(p for p in comparison.problems if np.isfinite(p.best)):
-        files += _write_best(record, info, number < PLACEMENTS_UP_TO, notes)
+    placements = {
+        info.key: _write_best(record, info, number < PLACEMENTS_UP_TO, notes)
+        for number, info in enumerate(p for p in comparison.problems if np.isfinite(p.best))
+    }
+    files += attempt(notes, "the page of the sweep", partial(_write_page, record, comparison, study, files, placements))
+    files += [file for made in placements.values() for file in made]
     return Finished(comparison, tuple(files), tuple(notes), tuple(study))
 
 
@@ -139,6 +144,15 @@ def _write_plots(record: SweepRecord, comparison: Comparison, shapes: AnyCollect
     }  # fmt: skip
     plots = record.folder / "plots"
     return [path for name, draw in drawings.items() for path in attempt(notes, f"plot {name}", partial(draw, comparison, plots / name))]
+
+
+def _write_page(
+    record: SweepRecord, comparison: Comparison, study: list[Table], files: list[Path], placements: Mapping[str, list[Path]]
+) -> list[Path]:
+    """The page, with links to all other files of the report."""
+    versus = tables.versus(comparison)
+    more = [*([versus] if versus else []), *study]
+    return [sweep_page.write_page(comparison, record.folder / PAGE, record.name, record.description, more, files, placements)]
 
 
 def best_run(record: SweepRecord, info: ProblemInfo) -> Run:

@@ -19,6 +19,8 @@ TRIALS = "trials"
 CHECKPOINT = "checkpoint.safetensors"
 """In a trial's folder, as `POLICY`."""
 POLICY = "policy.safetensors"
+PAGE = "report.html"
+"""The page of a sweep."""
 
 BESIDE = (LEDGER, JOURNAL, STUDIES_ID, STORE, TRIALS, STATE)
 """What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned, which runs tell it."""
