@@ -123,12 +123,12 @@ def _short(value: float, digits: int) -> float | None:
 def _standing(s: Standing, partial: bool) -> dict[str, Any]:
     """Numbers of the report, infinite ones as words; what is unknown is None."""
     trials = s.tally.trials
-    numbers = {
-        "iqm": [s.iqm.value, s.iqm.low, s.iqm.high], "to_best": s.gap_to_best, "to_bound": s.gap_to_bound, "worst": s.worst,
+    numbers: dict[str, float | None] = {
+        "to_best": s.gap_to_best, "to_bound": s.gap_to_bound, "worst": s.worst,
         "evaluations": s.evaluations, "wall": s.wall_seconds,
     }  # fmt: skip
-    told = {key: [_told(v) for v in value] if isinstance(value, list) else _told(value) for key, value in numbers.items()}
-    return told | {
+    return {key: _told(value) for key, value in numbers.items()} | {
+        "iqm": [_told(v) for v in (s.iqm.value, s.iqm.low, s.iqm.high)],
         "runs": s.runs, "problems": s.problems, "worst_problem": s.worst_problem, "unplaced": s.unplaced, "ranked": s.ranked,
         "invalid": s.tally.invalid, "failed": sum(n for status, n in trials.items() if status == "failed"), "partial": partial,
     }  # fmt: skip
