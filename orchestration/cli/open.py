@@ -11,7 +11,7 @@ def add_parser(subparsers: Any) -> None:
     """Declare ``placewright open`` and its options."""
     parser = subparsers.add_parser("open", help="open the page of a sweep that has run, with its leaderboard, curves and timelines")
     parser.add_argument("sweep", metavar="SWEEP", help="its name, its folder or its YAML file")
-    parser.add_argument("--home", type=Path, default=Path(".placewright"), metavar="FOLDER", help="where sweeps are (.placewright)")
+    parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="where sweeps are kept (.placewright)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> None:
     from orchestration.report.finish import finish_sweep
     from orchestration.specs.layout import PAGE
 
-    folder = sweep_folder(args.sweep, args.home)
+    folder = sweep_folder(args.sweep, args.output)
     page = folder / PAGE
     if not page.is_file():
         print(f"placewright: writing the report of {folder}", file=sys.stderr)

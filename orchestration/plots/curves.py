@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 POINTS = 160
 AXES_WIDTH, PANEL_HEIGHT, COLUMNS = 3.15, 3.5, 3
-MOST_ROWS, MOST_PANELS = 16, 24
+MOST_ROWS, MOST_PANELS, OF_MANY = 16, 24, 8
+"""Methods and problems that are drawn; of more problems only a few, as examples: the page of the sweep has the curves of all."""
 CUT_BEYOND = 2.5
 """Curves that end at more than this times the median end leave the panel: one bad baseline would flatten all others."""
 TITLE_LETTERS = 52
@@ -55,7 +56,7 @@ def search_curves(comparison: Comparison, stem: Path, points: Points = best_so_f
     With more rows or problems than fit, the best rows and the first problems are drawn and the heading says so.
     """
     rows = [s.row for s in comparison.standings if s.runs][:MOST_ROWS]
-    problems = comparison.problems[:MOST_PANELS]
+    problems = comparison.problems if len(comparison.problems) <= MOST_PANELS else comparison.problems[:OF_MANY]
     overall = len(comparison.problems) > 1
     panels = len(problems) + overall
     columns = min(COLUMNS, panels)
@@ -80,7 +81,7 @@ def search_curves(comparison: Comparison, stem: Path, points: Points = best_so_f
     note = f"{comparison.collection.origin} · line: median over seeds, band: their range · circle: the search ended there"
     note += " · grey dots: lower bound"
     left_out = [f"the best {MOST_ROWS} of {len(comparison.standings)} methods"] if len(comparison.standings) > MOST_ROWS else []
-    left_out += [f"the first {MOST_PANELS} of {len(comparison.problems)} problems"] if len(comparison.problems) > MOST_PANELS else []
+    left_out += [f"the first {len(problems)} of {len(comparison.problems)} problems"] if len(problems) < len(comparison.problems) else []
     note += f" · shown: {' and '.join(left_out)}" if left_out else ""
     figure.text(0.62 / width, 1 - 0.5 / height, note, fontsize=9, color=SOFT, va="top")
     return save(figure, stem)

@@ -190,7 +190,10 @@ function chart(id, lines, {x, y, xlog, ylog, bound, step, note, what}) {
     const one = svg("g", {"data-row": l.row.i}), at = l.y.map((v, i) => finite(v) ? i : -1).filter(i => i >= 0), go = (values, ids) => ids.map((i, k) => `${k && step ? `H${px(l.x[i]).toFixed(1)}` : ""}${k ? step ? "V" : "L" : "M"}${k ? step ? "" : px(l.x[i]).toFixed(1) + "," : px(l.x[i]).toFixed(1) + ","}${py(values[i]).toFixed(1)}`).join("");
     if (!at.length) return one;
     const banded = l.low ? at.filter(i => finite(l.high[i]) && finite(l.low[i])) : [];
-    if (banded.length > 1 && banded.some(i => l.high[i] > l.low[i])) one.append(svg("path", {d: "M" + [...banded.map(i => [i, l.high[i]]), ...[...banded].reverse().map(i => [i, l.low[i]])].map(([i, v]) => `${px(l.x[i]).toFixed(1)},${py(v).toFixed(1)}`).join("L") + "Z", fill: l.row.colour, opacity: .13}));
+    if (banded.length > 1 && banded.some(i => l.high[i] > l.low[i])) {
+      const edge = values => banded.flatMap((i, k) => [...(k && step ? [[l.x[i], values[banded[k - 1]]]] : []), [l.x[i], values[i]]]);
+      one.append(svg("path", {d: "M" + [...edge(l.high), ...edge(l.low).reverse()].map(([v, w]) => `${px(v).toFixed(1)},${py(w).toFixed(1)}`).join("L") + "Z", fill: l.row.colour, opacity: .14}));
+    }
     one.append(svg("path", {d: go(l.y, at), fill: "none", stroke: l.row.colour, "stroke-width": 2, "stroke-dasharray": l.row.dash, "stroke-linejoin": "round"}));
     if (l.dot) { const i = at.at(-1); one.append(svg("circle", {cx: px(l.x[i]), cy: py(l.y[i]), r: 3.6, fill: "var(--bg)", stroke: l.row.colour, "stroke-width": 2})); }
     return one;

@@ -42,7 +42,9 @@ STUDY = {"study.md": "markdown", "study.csv": "csv", "study.tex": "latex", "stud
 STEM_LETTERS = 150
 """Of a problem's name in the names of its files."""
 PLACEMENTS_UP_TO = 12
-"""Problems whose best placement is drawn; the JSON of the best placement is written for all."""
+"""Problems whose best placement is drawn as a graph; the JSON of the best placement is written for all."""
+TIMELINES_UP_TO, TIMELINE_OPERATIONS = 100, 2000
+"""Problems whose best placement has a timeline, and how many operations it may have beyond the first `PLACEMENTS_UP_TO`."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     files = [*_write_tables(record, comparison, notes), *_write_study(record, study, notes)]
     files += _write_plots(record, comparison, {str(entry.get("shape")) for entry in section.get("tables") or ()}, notes)
     placements = {
-        info.key: _write_best(record, info, number < PLACEMENTS_UP_TO, notes)
+        info.key: _write_best(record, info, number, notes)
         for number, info in enumerate(p for p in comparison.problems if np.isfinite(p.best))
     }
     files += attempt(notes, "the page of the sweep", partial(_write_page, record, comparison, study, files, placements))
@@ -157,12 +159,13 @@ def _write_page(
 
 def best_run(record: SweepRecord, info: ProblemInfo) -> Run:
     """The best run of a problem; of equal ones the first by method, stage and seed."""
-    runs = (r for r in record.collection.runs if r.problem == info.key and r.placement is not None)
+    of_problem = (r for row in record.collection.rows for r in record.collection.on(row, info.key))
+    runs = (r for r in of_problem if r.placement is not None)
     return min(runs, key=lambda r: (r.objective, r.method, r.stage, r.seed, r.trial))
 
 
-def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool, notes: list[str]) -> list[Path]:
-    """Files of a problem's best placement; each that cannot be made is a note."""
+def _write_best(record: SweepRecord, info: ProblemInfo, number: int, notes: list[str]) -> list[Path]:
+    """Files of the best placement of the problem that is the ``number``-th from 0; each that cannot be made is a note."""
     what = f"the best placement of {info.name}"
     folder, stem = record.folder / "placements", re.sub(r"[^\w.-]+", "-", info.name)[:STEM_LETTERS]
     try:
@@ -175,17 +178,19 @@ def _write_best(record: SweepRecord, info: ProblemInfo, draw: bool, notes: list[
     except Exception as error:
         notes.append(f"{what} is not written: {reason(error)}")
         return []
-    if not draw:
+    draw = number < PLACEMENTS_UP_TO
+    if not draw and not (number < TIMELINES_UP_TO and problem.n_nodes <= TIMELINE_OPERATIONS):
         return files
     scale, unit = info.scale
     title = f"{info.name}: {significant(info.best * scale)} {unit} by {run.method}, seed {run.seed}, {origin([(run.source, run.host)])}"
-    files += attempt(notes, f"the picture of {what}", lambda: placed_graph.draw(problem, placement, folder / f"{stem}.graph", title))
+    if draw:
+        files += attempt(notes, f"the picture of {what}", lambda: placed_graph.draw(problem, placement, folder / f"{stem}.graph", title))
 
     def pages() -> list[Path]:
         plan, where = _plan(record, run, problem, placement)
         bound = info.bound if info.objective_name == "makespan" else None
         page = timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound, where)
-        return [page, timeline.write_trace(plan, folder / f"{stem}.trace.json", title)]
+        return [page, *([timeline.write_trace(plan, folder / f"{stem}.trace.json", title)] if draw else [])]
 
     return files + attempt(notes, f"the timeline of {what}", pages)
 

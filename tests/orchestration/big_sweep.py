@@ -34,7 +34,7 @@ methods:
   local-search:
   problem-space:
 seeds: 0..{seeds}
-budget: 30
+budget: 10
 evaluator: {{kind: simulator, local: true}}
 """
 

@@ -110,9 +110,9 @@ def test_open_finds_the_page_by_name_folder_and_file(tmp_path: Path, opened: lis
     (folder / LEDGER).touch()
     write_page(compare(collect(small_study())), folder / PAGE)
     for sweep in (str(folder), "big", str(definition)):
-        assert main(["open", sweep, "--home", str(tmp_path)]) == 0
+        assert main(["open", sweep, "--output", str(tmp_path)]) == 0
     assert opened == [(folder / PAGE).resolve().as_uri()] * 3 and capsys.readouterr().out.split() == opened
-    assert main(["open", "bog", "--home", str(tmp_path)]) == 2 and "did you mean 'big'" in capsys.readouterr().err
+    assert main(["open", "bog", "--output", str(tmp_path)]) == 2 and "did you mean 'big'" in capsys.readouterr().err
 
 
 @pytest.mark.slow
