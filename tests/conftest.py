@@ -14,5 +14,7 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
-settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate))
+settings.register_profile(
+    "mutants", deadline=None, max_examples=25, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("same")

@@ -2,6 +2,9 @@
 
 An event is a task that ends or a transfer that arrives; ties break by (time, sequence number of scheduling). Only the last
 arrival of each task goes through the heap: it is the maximum of its inputs' (time, sequence), known when the last parent ends.
+
+It runs as plain Python too, with the same bits (NUMBA_DISABLE_JIT=1): so records are read by their fields' names, as NumPy does, and the
+ids of events are brought to 64 bits.
 """
 
 from __future__ import annotations
@@ -156,10 +159,10 @@ def run(placement, arrays, sigma, stream, traced, start, finish, scratch):
     seconds, delay, seconds_per_byte = arrays.seconds, arrays.delay, arrays.seconds_per_byte
     n = placement.size
     for i in range(n):
-        task[i].ready = -1.0
-        task[i].missing = indegree[i]
-        task[i].device = placement[i]
-        task[i].seconds = seconds[i, placement[i]]
+        task[i]["ready"] = -1.0
+        task[i]["missing"] = indegree[i]
+        task[i]["device"] = placement[i]
+        task[i]["seconds"] = seconds[i, placement[i]]
     queue_head[:] = -1
     busy[:] = False
     size = 0
@@ -183,24 +186,24 @@ def run(placement, arrays, sigma, stream, traced, start, finish, scratch):
             arrived = ident - n
             from_heap = True
         if arrived >= 0:  # a task became runnable: it starts, or it joins its device's queue
-            device = task[arrived].device
+            device = task[arrived]["device"]
             begin = arrived
             if busy[device]:
                 begin = -1
-                task[arrived].next = -1
+                task[arrived]["next"] = -1
                 if queue_head[device] < 0:
                     queue_head[device] = arrived
                 else:
-                    task[queue_tail[device]].next = arrived
+                    task[queue_tail[device]]["next"] = arrived
                 queue_tail[device] = arrived
         else:  # a task ended: its device takes the next in its queue first, then the outputs leave
-            device = task[ident].device
+            device = task[ident]["device"]
             begin = queue_head[device]
             if begin >= 0:
-                queue_head[device] = task[begin].next
+                queue_head[device] = task[begin]["next"]
         busy[device] = busy[device] & (arrived >= 0) | (begin >= 0)
         if begin >= 0:
-            duration = task[begin].seconds
+            duration = task[begin]["seconds"]
             if sigma > 0.0:
                 duration *= noise_factor(stream, begin, sigma)
             end = now + duration
@@ -208,9 +211,9 @@ def run(placement, arrays, sigma, stream, traced, start, finish, scratch):
                 start[begin] = now
                 finish[begin] = end
             if from_heap:  # the new event takes the place of the one that caused it
-                _sink(times, keys, size, end, sequence << 32 | begin)
+                _sink(times, keys, size, end, sequence << 32 | np.int64(begin))
             else:
-                _rise(times, keys, size, end, sequence << 32 | begin)
+                _rise(times, keys, size, end, sequence << 32 | np.int64(begin))
                 size += 1
             sequence += 1
         elif from_heap:
@@ -220,18 +223,18 @@ def run(placement, arrays, sigma, stream, traced, start, finish, scratch):
             for e in range(pointer[ident], pointer[ident + 1]):
                 v = target[e]
                 child = task[v]
-                other = child.device
+                other = child["device"]
                 transfer = delay[device, other] + edge_bytes[e] * seconds_per_byte[device, other]
                 if sigma > 0.0:
                     transfer *= noise_factor(stream, n + e, sigma)
                 at = now + transfer
-                if at >= child.ready:
-                    child.ready = at
-                    child.key = sequence << 32 | (n + v)
+                if at >= child["ready"]:
+                    child["ready"] = at
+                    child["key"] = sequence << 32 | np.int64(n + v)
                 sequence += 1
-                child.missing -= 1
-                if child.missing == 0:
-                    _rise(times, keys, size, child.ready, child.key)
+                child["missing"] -= 1
+                if child["missing"] == 0:
+                    _rise(times, keys, size, child["ready"], child["key"])
                     size += 1
 
 
