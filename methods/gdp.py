@@ -36,7 +36,7 @@ from typing import Literal
 import numpy as np
 from torch import nn
 
-from envs.problem.errors import InputError
+from envs.problem.ranges import Count, CountOrNone, DevicesOrNone, NotNegative, Width
 from methods.learning.elites import SearchConfig
 from methods.learning.encoder_placers import EncoderPlacer, EncoderPlacerMethod
 from methods.learning.ppo import PolicyGradientConfig
@@ -49,11 +49,11 @@ from methods.nets.transformer_xl import TransformerXL
 class GdpLearningConfig(PolicyGradientConfig):
     """PPO against the average reward (section 4.1)."""
 
-    window: int = 10
-    epochs: int = 4
-    minibatches: int = 1
+    window: Count = 10
+    epochs: Count = 4
+    minibatches: Count = 1
     baseline: Literal["none", "average", "ema"] = "average"
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class GdpConfig:
     """Settings of GDP: network, ablations, what is known of operations, how it learns and searches."""
 
     features: OpFeatureConfig = field(default_factory=OpFeatureConfig)
-    size: int = 128
+    size: Width = 128
     """Length of the embeddings and width of the placer."""
-    rounds: int = 3
+    rounds: Count = 3
     """Iterations of GraphSAGE."""
-    layers: int = 2
+    layers: Count = 2
     """Layers of the placer, the conditioning one aside."""
-    heads: int = 4
-    segment: int = 128
+    heads: Count = 4
+    segment: Count = 128
     """Operations in a segment."""
     attention: bool = True
     """Whether the placer attends."""
@@ -78,26 +78,18 @@ class GdpConfig:
     """Whether the graph embedding learns; False keeps that of the loaded policy."""
     standardize: bool = False
     """Give each number of the embeddings mean 0 and deviation 1 over a graph's operations."""
-    spread: int = 0
+    spread: CountOrNone = 0
     """Rounds in which neighbours' logits are mixed, so that they tend to one device: `methods.learning.encoder_placers.spread_logits`."""
-    speed: float = 0.0
+    speed: NotNegative = 0.0
     """Tell the policy which devices are fast: every logit gets this times the device's log speed on the graph."""
-    agree: float = 0.0
+    agree: NotNegative = 0.0
     """What neighbours on one device count when a graph is placed without search; see `EncoderPlacer.agreed`."""
-    devices: int = 0
+    devices: DevicesOrNone = 0
     """Devices that the policy can choose among; 0 takes the largest network of the problems."""
     repair: bool = True
     """Move what overflows a device's memory before a placement is proposed."""
     learning: GdpLearningConfig = field(default_factory=GdpLearningConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
-
-    def __post_init__(self) -> None:
-        for key in ("size", "rounds", "layers", "heads", "segment"):
-            if getattr(self, key) < 1:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
-        for key in ("spread", "speed", "agree"):
-            if getattr(self, key) < 0:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must not be negative")
 
 
 class Gdp(EncoderPlacerMethod):

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from envs.problem.errors import InputError
 from envs.problem.problem import Problem
+from envs.problem.ranges import Count, NotNegative, Positive, ShareBelowOne, Width, WidthOrNone
 from methods.learning.ppo import PolicyGradientConfig
 from methods.learning.whole_placements import SampledMethod, gumbel
 from methods.nets.decisions import Decisions, decide
@@ -40,11 +40,11 @@ class HdpLearningConfig(PolicyGradientConfig):
     """REINFORCE with one grouping and four placements of its groups (equations 4 and 6)."""
 
     algorithm: Literal["ppo", "reinforce"] = "reinforce"
-    samples: int = 4
-    window: int = 4
-    decay: float = 0.9
-    entropy: float = 0.0
-    learning_rate: float = 1e-3
+    samples: Count = 4
+    window: Count = 4
+    decay: ShareBelowOne = 0.9
+    entropy: NotNegative = 0.0
+    learning_rate: NotNegative = 1e-3
 
 
 @dataclass(frozen=True)
@@ -52,26 +52,22 @@ class HdpConfig:
     """Settings of HDP, with the paper's values as defaults."""
 
     features: OpFeatureConfig = field(default_factory=OpFeatureConfig)
-    groups: int = 256
+    groups: Width = 256
     """Groups that the grouper chooses among."""
-    grouper_hidden: int = 64
-    embedding: int = 64
+    grouper_hidden: Width = 64
+    embedding: Width = 64
     """Length of an operation's features as the placer sees them."""
-    hidden: int = 512
+    hidden: Width = 512
     """Units of the placer's decoder, and of its encoder's two directions together."""
-    attention: int = 0
+    attention: WidthOrNone = 0
     """Units of the attention; 0 takes ``hidden``."""
-    tanh_constant: float = 5.0
+    tanh_constant: NotNegative = 5.0
     """C of logits C·tanh(logits / T)."""
-    temperature: float = 10.0
+    temperature: Positive = 10.0
     """T."""
     repair: bool = True
     """Move what overflows a device's memory before a placement is proposed."""
     learning: HdpLearningConfig = field(default_factory=HdpLearningConfig)
-
-    def __post_init__(self) -> None:
-        if self.groups < 1:
-            raise InputError(f"setting 'groups' is {self.groups}; it must be at least 1")
 
 
 class Noise(NamedTuple):

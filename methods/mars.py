@@ -37,6 +37,7 @@ from torch import nn
 
 from envs.problem.errors import InputError
 from envs.problem.problem import Problem
+from envs.problem.ranges import Count, CountOrNone, DevicesOrNone, NotNegative, Width, WidthOrNone
 from methods.learning.elites import SearchConfig
 from methods.learning.encoder_placers import EncoderPlacer, EncoderPlacerMethod, perceptron
 from methods.learning.ppo import PolicyGradientConfig
@@ -52,7 +53,7 @@ class MarsFeatureConfig(OpFeatureConfig):
     """Type, input shape and output shape (section 3.1)."""
 
     input_shapes: bool = True
-    adjacent: int = 0
+    adjacent: WidthOrNone = 0
     scale: Literal["log", "largest"] = "largest"
 
 
@@ -62,38 +63,31 @@ class MarsConfig:
 
     features: MarsFeatureConfig = field(default_factory=MarsFeatureConfig)
     encoder: Literal["gcn", "graphsage"] = "gcn"
-    size: int = 256
+    size: Width = 256
     """Units of the graph network."""
-    layers: int = 3
+    layers: Count = 3
     """Layers of the graph network."""
     placer: Literal["segments", "seq2seq", "transformer-xl", "mlp"] = "segments"
-    hidden: int = 512
+    hidden: Width = 512
     """Units of the placer (of ``transformer-xl``, ``size`` instead)."""
-    attention: int = 0
+    attention: WidthOrNone = 0
     """Units of the attention; 0 takes ``hidden``."""
-    segment: int = 128
+    segment: Count = 128
     """Operations in a segment."""
     train_encoder: bool = True
     """Whether the encoder learns with the placer."""
     standardize: bool = False
     """Give each number of the embeddings mean 0 and deviation 1 over a graph's operations."""
-    pretraining: int = 1000
+    pretraining: CountOrNone = 1000
     """Iterations of Deep Graph Infomax."""
-    pretraining_rate: float = 1e-3
+    pretraining_rate: NotNegative = 1e-3
     """Of Adam, in pre-training."""
-    devices: int = 0
+    devices: DevicesOrNone = 0
     """Devices that the policy can choose among; 0 takes the largest network of the problems."""
     repair: bool = True
     """Move what overflows a device's memory before a placement is proposed."""
     learning: PolicyGradientConfig = field(default_factory=PolicyGradientConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
-
-    def __post_init__(self) -> None:
-        for key in ("size", "layers", "hidden", "segment"):
-            if getattr(self, key) < 1:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
-        if self.pretraining < 0:
-            raise InputError(f"setting 'pretraining' is {self.pretraining}; it must not be negative")
 
 
 class Mars(EncoderPlacerMethod):

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.problem.problem import Problem
+from envs.problem.ranges import Count, CountOrNone, NotNegative, Positive, ShareBelowOne, Width, WidthOrNone
 from methods.contract.method import Method
 from methods.learning.ppo import PolicyGradientConfig
 from methods.learning.whole_placements import SampledMethod, gumbel
@@ -45,12 +46,12 @@ class RnnLearningConfig(PolicyGradientConfig):
     """REINFORCE on four placements at a time (GiPH section 5)."""
 
     algorithm: Literal["ppo", "reinforce"] = "reinforce"
-    samples: int = 4
-    window: int = 4
-    decay: float = 0.9
-    entropy: float = 0.0
-    learning_rate: float = 1e-3
-    patience: int = 50
+    samples: Count = 4
+    window: Count = 4
+    decay: ShareBelowOne = 0.9
+    entropy: NotNegative = 0.0
+    learning_rate: NotNegative = 1e-3
+    patience: CountOrNone = 50
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,13 @@ class RnnPlacerConfig:
     features: Literal["giph", "types"] = "giph"
     coarsen: Chains = "none"
     """Chains to merge first (`methods.placing.coarsening.coarsen`): fewer positions."""
-    hidden: int = 512
+    hidden: Width = 512
     """Units of the decoder, and of the encoder's two directions together."""
-    attention: int = 0
+    attention: WidthOrNone = 0
     """Units of the attention; 0 takes ``hidden``."""
-    tanh_constant: float = 5.0
+    tanh_constant: NotNegative = 5.0
     """C of logits C·tanh(logits / T)."""
-    temperature: float = 10.0
+    temperature: Positive = 10.0
     """T."""
     repair: bool = True
     """Move what overflows a device's memory before a placement is proposed."""

@@ -13,6 +13,8 @@ MOST_TASKS, MOST_DEVICES = 100_000, 4096
 """Of a generated graph and of a generated network, whose links are matrices."""
 Tasks = Annotated[int, Interval(ge=1, le=MOST_TASKS)]
 Devices = Annotated[int, Interval(ge=1, le=MOST_DEVICES)]
+DevicesOrNone = Annotated[int, Interval(ge=0, le=MOST_DEVICES)]
+"""0 leaves the number to the problems."""
 Count = Annotated[int, Interval(ge=1, le=1_000_000)]
 CountOrNone = Annotated[int, Interval(ge=0, le=1_000_000)]
 """0 switches off what is counted, or leaves the number to the method."""
@@ -22,4 +24,5 @@ WidthOrNone = Annotated[int, Interval(ge=0, le=65_536)]
 Positive = Annotated[float, Interval(gt=0, le=1e12)]
 NotNegative = Annotated[float, Interval(ge=0, le=1e12)]
 Share = Annotated[float, Interval(ge=0, le=1)]
+ShareAboveNone = Annotated[float, Interval(gt=0, le=1)]
 ShareBelowOne = Annotated[float, Interval(ge=0, lt=1)]

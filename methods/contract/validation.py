@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -44,7 +44,7 @@ def shown(value: Any) -> str:
 
 def describe(hint: Any) -> str:
     """What a type takes, in words: ``Annotated[int, Ge(1)]`` is "a whole number of at least 1"."""
-    base, limits = parts(hint)
+    base = parts(hint)[0]
     origin, args = typing.get_origin(base), typing.get_args(base)
     if origin is typing.Literal:
         return f"one of {', '.join(map(str, args))}"
@@ -55,7 +55,7 @@ def describe(hint: Any) -> str:
     if base not in _WORDS:
         known = list(fields(base))[:4]
         return f"a mapping with keys such as {', '.join(known)}" if known else "a mapping"
-    return " ".join(filter(None, (_WORDS[base], _range(limits))))
+    return " ".join(filter(None, (_WORDS[base], range_words(bounds(hint)))))
 
 
 def bounds(hint: Any) -> dict[str, float]:
@@ -69,8 +69,8 @@ def bounds(hint: Any) -> dict[str, float]:
     return found
 
 
-def _range(limits: Sequence[Any]) -> str:
-    found = bounds(Annotated[float, *limits]) if limits else {}
+def range_words(found: Mapping[str, float]) -> str:
+    """The limits that `bounds` finds, in words: "of at least 1", "from 0 to 1"; empty if there are none."""
     if "ge" in found and "le" in found:
         return f"from {found['ge']:.15g} to {found['le']:.15g}"
     words = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}

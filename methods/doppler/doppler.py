@@ -54,6 +54,7 @@ from torch import Tensor
 from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
+from envs.problem.ranges import Count, CountOrNone, NotNegative, Positive, Share, ShareBelowOne, Width
 from methods.contract.method import Proposal
 from methods.doppler.episode import BY_RULE, LEARNED, Record, new_record, new_state, play
 from methods.doppler.features import Costs, Instance, instance
@@ -69,26 +70,26 @@ from methods.placing.moves import Neighbours
 class DopplerConfig:
     """Section 7.1's values, and ours where the paper gives none."""
 
-    episodes: int = 4000
+    episodes: Count = 4000
     """Episodes over which learning rate and ε fall (4,000 for ChainMM and FFNN, 8,000 for the Llama graphs)."""
-    learning_rate: float = 1e-4
-    final_learning_rate: float = 1e-7
-    epsilon: float = 0.2
+    learning_rate: NotNegative = 1e-4
+    final_learning_rate: NotNegative = 1e-7
+    epsilon: Share = 0.2
     """Probability of a random action, falling linearly to 0."""
     exploration: Literal["epsilon-greedy", "softmax"] = "epsilon-greedy"
-    temperature: float = 1.0
+    temperature: Positive = 1.0
     """Logits are divided by it where actions are drawn from the policy: below 1, fewer of them differ from its best."""
-    entropy: float = 1e-2
+    entropy: NotNegative = 1e-2
     """Weight of the entropy of both policies."""
-    baseline_memory: int | None = None
+    baseline_memory: Count | None = None
     """Earlier rewards that the baseline and the standard deviation remember, exponentially; None remembers all equally."""
     baseline: Literal["earlier", "others"] = "earlier"
     """What is taken off a reward: the mean of all earlier ones, or that of the other episodes of its update."""
-    keep_best: int = 0
+    keep_best: CountOrNone = 0
     """How many of a problem's best episodes so far take part in every update again (with ``baseline="others"``)."""
-    replay: float = 0.0
+    replay: ShareBelowOne = 0.0
     """Share of an update's episodes that put operations where the best episode so far has them (with ``keep_best``), ..."""
-    replay_anew: float = 0.01
+    replay_anew: Share = 0.01
     """... but for this share of them, which the policy places, ..."""
     replay_moves: bool = False
     """... or but for one move of local search (`methods.placing.moves`), half of them from the critical path as it is estimated."""
@@ -96,8 +97,8 @@ class DopplerConfig:
     """Whether the first episode is the placement of EnumerativeOptimizer (with ``keep_best``)."""
     standardize: bool = True
     """Divide rewards by their standard deviation: that of earlier ones, or of the update's."""
-    failure_factor: float = 2.0
-    episodes_per_update: int = 1
+    failure_factor: Positive = 2.0
+    episodes_per_update: Count = 1
     """Episodes (of one problem) whose gradients make one update."""
     select: Literal["learned", "longest-path"] = "learned"
     """``longest-path`` is the ablation DOPPLER-PLC."""
@@ -110,24 +111,17 @@ class DopplerConfig:
     """Whether inputs that cost nothing are taken to be on every device (Algorithm 1)."""
     positions: bool = False
     """Whether nodes also show their place in the graph, which tells shards of one operator apart."""
-    hidden: int = 32
-    rounds: int = 3
+    hidden: Width = 32
+    rounds: Count = 3
     """Iterations of message passing, K."""
-    imitation_episodes: int = 2000
+    imitation_episodes: Count = 2000
     """Episodes of stage I, over all problems."""
-    imitation_episodes_per_update: int = 4
-    imitation_learning_rate: float = 3e-3
-    imitation_final_learning_rate: float = 1e-4
+    imitation_episodes_per_update: Count = 4
+    imitation_learning_rate: NotNegative = 3e-3
+    imitation_final_learning_rate: NotNegative = 1e-4
     """Reached linearly at the end of stage I."""
 
     def __post_init__(self) -> None:
-        for key in ("episodes", "episodes_per_update", "hidden", "rounds", "imitation_episodes", "baseline_memory"):
-            if getattr(self, key) is not None and getattr(self, key) < 1:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; doppler needs at least 1")
-        if not 0.0 <= self.epsilon <= 1.0:
-            raise InputError(f"setting 'epsilon' is {self.epsilon}; a probability is between 0 and 1")
-        if not 0.0 <= self.replay < 1.0:
-            raise InputError(f"setting 'replay' is {self.replay}; some episodes of an update are the policy's own, so it is less than 1")
         if self.keep_best and (self.baseline != "others" or self.message_passing != "episode"):
             raise InputError(f"setting 'keep_best' is {self.keep_best}; it needs 'baseline: others' and 'message_passing: episode'")
         if (self.replay or self.demonstrate) and not self.keep_best:

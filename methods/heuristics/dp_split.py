@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.problem.errors import InputError
+from envs.problem.ranges import Count
 from methods.contract.fixed_list import FixedList
 from methods.placing.constraints import make_feasible
 from methods.placing.pipeline import MOST_IDEALS, Split, best_split
@@ -23,12 +23,8 @@ from methods.placing.pipeline import MOST_IDEALS, Split, best_split
 class DpSplitConfig:
     """How far to go."""
 
-    ideals: int = MOST_IDEALS
+    ideals: Count = MOST_IDEALS
     """Graphs with more ideals than this are split along two topological orders instead, which need not be the best."""
-
-    def __post_init__(self) -> None:
-        if self.ideals < 1:
-            raise InputError(f"setting 'ideals' is {self.ideals}; dp-split needs at least one")
 
 
 class DpSplit(FixedList):

@@ -24,9 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
-from envs.problem.ranges import Count, Positive, Share
+from envs.problem.ranges import Count, Positive, Share, ShareAboveNone
 from envs.simulators.period import device_loads
 from methods.contract.method import Method, Proposal
 from methods.placing.constraints import fit_memory, unit_of, units
@@ -43,7 +42,7 @@ class LocalSearchConfig:
     """Neighbours proposed a round."""
     temperature: Positive = 0.01
     """Initial temperature, as a part of the current objective."""
-    cooling: float = 0.97
+    cooling: ShareAboveNone = 0.97
     """Factor on the temperature a round."""
     patience: Count = 60
     """Rounds without a new best before a restart."""
@@ -51,14 +50,6 @@ class LocalSearchConfig:
     """Probability that a move starts on the critical chain."""
     elite: Count = 6
     """Good placements kept to restart from."""
-
-    def __post_init__(self) -> None:
-        if self.batch < 1 or self.patience < 1 or self.elite < 1:
-            raise InputError(f"batch {self.batch}, patience {self.patience} and elite {self.elite} must each be at least 1")
-        if not (self.temperature > 0 and 0 < self.cooling <= 1 and 0 <= self.critical <= 1):
-            raise InputError(
-                f"temperature {self.temperature} must be positive, cooling {self.cooling} in (0, 1] and critical {self.critical} in [0, 1]"
-            )
 
 
 class LocalSearch(Method):

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
+from envs.problem.ranges import Count, Positive, Share, ShareAboveNone
 from envs.simulators.period import device_loads
 from methods.contract.method import Method, Proposal
 from methods.placing.constraints import fit_memory, unit_of, units
@@ -42,29 +42,20 @@ TRIES = 5
 class ProblemSpaceConfig:
     """How far and how wide to vary."""
 
-    batch: int = 8
+    batch: Count = 8
     """Points proposed a round."""
-    step: float = 0.05
+    step: Positive = 0.05
     """Standard deviation of a step of a factor's logarithm."""
-    elite: int = 6
+    elite: Count = 6
     """Best points that are varied on."""
-    greed: float = 0.4
+    greed: ShareAboveNone = 0.4
     """Probability that the best of them is taken, then of the next if it is not, and so on."""
-    change_heuristic: float = 0.3
+    change_heuristic: Share = 0.3
     """Probability that a varied point changes its heuristic."""
-    change_transfers: float = 0.2
+    change_transfers: Share = 0.2
     """Probability that it draws its factor on transfers anew."""
-    moves: float = 0.25
+    moves: Share = 0.25
     """Probability that a proposal is a move of local search, before anything is known of their success."""
-
-    def __post_init__(self) -> None:
-        if self.batch < 1 or self.elite < 1:
-            raise InputError(f"batch {self.batch} and elite {self.elite} must each be at least 1")
-        if not (self.step > 0 and 0 < self.greed <= 1):
-            raise InputError(f"step {self.step} must be positive and greed {self.greed} in (0, 1]")
-        for name in ("change_heuristic", "change_transfers", "moves"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"setting {name!r} is {getattr(self, name)}; it must be in [0, 1]")
 
 
 @dataclass(eq=False)

@@ -42,9 +42,9 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
+from envs.problem.ranges import Count, CountOrNone, NotNegative, Positive, Share, ShareBelowOne, Width
 from methods.contract.method import Proposal
 from methods.hsdag.policy import (
     HsdagNetwork,
@@ -73,27 +73,27 @@ class HsdagConfig:
     features: FeatureConfig = field(default_factory=FeatureConfig)
     coarsen: Chains = "operations"
     """Chains to merge before anything else (Appendix G; `methods.placing.coarsening.coarsen`)."""
-    hidden_channel: int = 128
-    layer_trans: int = 2
+    hidden_channel: Width = 128
+    layer_trans: Count = 2
     """Layers of the MLP before the GCN."""
-    layer_gnn: int = 2
-    layer_parsingnet: int = 2
+    layer_gnn: Count = 2
+    layer_parsingnet: Count = 2
     """Layers of the MLP φ of the edge scores."""
     activation_final: bool = True
-    dropout_network: float = 0.2
+    dropout_network: ShareBelowOne = 0.2
     """Share of edges left out of a step."""
-    dropout_parsing: float = 0.0
+    dropout_parsing: ShareBelowOne = 0.0
     """Share of the remaining edges that parsing may not merge."""
-    levels: int = 1
+    levels: CountOrNone = 1
     """How often the graph is parsed in a step; 0 goes on until no edge is left."""
-    learning_rate: float = 1e-4
-    max_episodes: int = 100
+    learning_rate: NotNegative = 1e-4
+    max_episodes: CountOrNone = 100
     """0 goes on until the budget is spent."""
-    update_timestep: int = 20
+    update_timestep: Count = 20
     """Steps of an episode."""
-    K_epochs: int = 4
+    K_epochs: Count = 4
     """Updates from each episode."""
-    discount: float = 0.95
+    discount: Share = 0.95
     """γ of equation 14."""
     baseline: Literal["none", "episode", "average"] = "none"
     """Taken off the rewards: nothing, their mean over the episode, or their moving average over earlier episodes too."""
@@ -104,31 +104,19 @@ class HsdagConfig:
     what little the others differ."""
     discount_steps: bool = True
     """Weigh step i by γ^i; off weighs all steps alike."""
-    entropy: float = 0.0
+    entropy: NotNegative = 0.0
     """Weight of the policy's entropy in the objective."""
-    explore: float = 0.0
+    explore: NotNegative = 0.0
     """Groups a step, on average, whose device is drawn evenly among those allowed instead of by the policy; the update still
     follows ∇ log p, so that a good device is learned however rarely the policy would draw it."""
-    imitate: float = 0.0
+    imitate: NotNegative = 0.0
     """Weight of log p of the best placement so far, in every step's groups, beside the objective of equation 14."""
     renewal: bool = True
     """Add the embedding of its group to each node after a step (state renewal)."""
-    clip: float | None = None
+    clip: Positive | None = None
     """Largest norm of the gradient."""
     greedy_step: bool = False
     """Take the most probable devices in the last step of an episode instead of drawing them."""
-
-    def __post_init__(self) -> None:
-        for key in ("hidden_channel", "layer_trans", "layer_gnn", "layer_parsingnet", "update_timestep", "K_epochs"):
-            if getattr(self, key) < 1:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
-        for key in ("dropout_network", "dropout_parsing"):
-            if not 0.0 <= getattr(self, key) < 1.0:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 0 and below 1")
-        if self.explore < 0 or self.imitate < 0:
-            raise InputError(f"settings 'explore' ({self.explore:g}) and 'imitate' ({self.imitate:g}) must not be negative")
-        if self.levels < 0 or self.max_episodes < 0:
-            raise InputError(f"settings 'levels' ({self.levels}) and 'max_episodes' ({self.max_episodes}) must not be negative")
 
 
 class Hsdag(LearnedMethod):

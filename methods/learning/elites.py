@@ -8,23 +8,24 @@ from typing import Any
 import numpy as np
 
 from envs.problem.errors import InputError
+from envs.problem.ranges import CountOrNone, NotNegative, Share
 
 
 @dataclass(frozen=True)
 class SearchConfig:
     """What the papers do not have; all of it is off by default."""
 
-    keep: int = 0
+    keep: CountOrNone = 0
     """Best distinct placements of each problem that are kept."""
-    imitate: float = 0.0
+    imitate: NotNegative = 0.0
     """Weight of the kept placements' log-likelihood in every minibatch; the samples' objective has weight 1."""
-    vary: float = 0.0
+    vary: Share = 0.0
     """Share of a policy's placements that repeat a kept one but for one region, where the policy decides anew. Only these decisions are
     learned from, against the reward of the placement that was varied."""
-    critical: float = 0.0
+    critical: Share = 0.0
     """Probability that such a region begins with an operation on the critical path of the kept placement's schedule (as estimated by
     `methods.placing.list_scheduling.planned`), instead of with any operation."""
-    regions: int = 0
+    regions: CountOrNone = 0
     """Draw the devices of a region of neighbouring operations with the same noise: a random number of regions, log-uniform from 1 to this.
     Each device is as likely as the policy says, but neighbours agree where their probabilities do. 0 draws each by itself."""
     relabel: bool = False
@@ -35,12 +36,6 @@ class SearchConfig:
     comes of it is to be called demonstrated."""
 
     def __post_init__(self) -> None:
-        for key in ("keep", "imitate", "regions"):
-            if getattr(self, key) < 0:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must not be negative")
-        for key in ("vary", "critical"):
-            if not 0.0 <= getattr(self, key) <= 1.0:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be from 0 to 1")
         if (self.imitate or self.vary or self.demonstrate) and not self.keep:
             raise InputError(
                 "settings 'imitate', 'vary' and 'demonstrate' are about kept placements; set 'keep' to how many, for example 8"

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements, Outcome
+from envs.problem.ranges import Count, CountOrNone, NotNegative, Positive, ShareBelowOne
 
 
 @dataclass(frozen=True)
@@ -25,51 +25,37 @@ class PolicyGradientConfig:
 
     algorithm: Literal["ppo", "reinforce"] = "ppo"
     """``reinforce`` takes one step on all samples and has no use for ``epochs``, ``minibatches``, ``clip_ratio`` and ``ratio``."""
-    samples: int = 10
+    samples: Count = 10
     """Placements of each problem that are drawn from one policy."""
-    window: int = 20
+    window: Count = 20
     """Latest placements of each problem that an update learns from; the first update waits until there are so many."""
-    epochs: int = 3
-    minibatches: int = 4
-    clip_ratio: float = 0.2
+    epochs: Count = 3
+    minibatches: Count = 4
+    clip_ratio: Positive = 0.2
     """ε of the clipped objective."""
     ratio: Literal["decision", "placement"] = "decision"
     """Whether the ratio of new to old probability is that of each decision or of the placement as a whole."""
     baseline: Literal["none", "average", "ema"] = "ema"
     """Taken off the reward: nothing, the mean of all earlier rewards of the problem, or their exponential moving average."""
-    decay: float = 0.99
+    decay: ShareBelowOne = 0.99
     """μ of the exponential moving average (Mars, equation 7)."""
     normalize: bool = False
     """Instead of the baseline, take the mean of an update's rewards off, problem by problem, and divide by their standard deviation."""
-    entropy: float = 0.001
+    entropy: NotNegative = 0.001
     """Weight of the policy's entropy in the objective."""
-    learning_rate: float = 3e-4
+    learning_rate: NotNegative = 3e-4
     """Of Adam."""
-    clip: float | None = 1.0
+    clip: Positive | None = 1.0
     """Largest norm of the gradient; None leaves it as it is."""
-    average: float = 0.0
+    average: ShareBelowOne = 0.0
     """Decay of the running average of the weights, update by update, which is what a search leaves behind to place or start others with;
     0 leaves the last ones."""
-    invalid_seconds: float = 100.0
+    invalid_seconds: Positive = 100.0
     """What a placement that cannot run counts as; reward -10."""
-    slow_seconds: float = 0.0
+    slow_seconds: NotNegative = 0.0
     """What a placement counts as that takes this long or longer, or was given up as too slow; 0 for no such limit."""
-    patience: int = 0
+    patience: CountOrNone = 0
     """Updates without a better placement after which the search ends; 0 goes on until the budget is spent."""
-
-    def __post_init__(self) -> None:
-        for key in ("samples", "window", "epochs", "minibatches"):
-            if getattr(self, key) < 1:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must be at least 1")
-        if not 0.0 <= self.decay < 1.0:
-            raise InputError(f"setting 'decay' is {self.decay}; it must be at least 0 and below 1")
-        if not 0.0 <= self.average < 1.0:
-            raise InputError(f"setting 'average' is {self.average}; it must be at least 0 and below 1")
-        for key in ("slow_seconds", "patience"):
-            if getattr(self, key) < 0:
-                raise InputError(f"setting {key!r} is {getattr(self, key)}; it must not be negative")
-        if not (self.invalid_seconds > 0 and self.clip_ratio > 0):
-            raise InputError(f"settings 'invalid_seconds' ({self.invalid_seconds}) and 'clip_ratio' ({self.clip_ratio}) must be positive")
 
 
 def root_rewards(result: Measurements, config: PolicyGradientConfig) -> np.ndarray:

@@ -10,6 +10,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
+from envs.problem.ranges import WidthOrNone
 from methods.placing.coarsening import CoarseGraph
 
 
@@ -27,7 +28,7 @@ class FeatureConfig:
     """Positional encoding of the topological position (equation 5)."""
     output_shape: bool = True
     """Output shape, padded to the longest."""
-    position_size: int = 16
+    position_size: WidthOrNone = 16
     """d_pos, length of the positional encoding."""
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.problem import Problem
+from envs.problem.ranges import WidthOrNone
 from methods.nets.node_features import mean_types, positional_encoding
 from methods.placing.coarsening import CoarseGraph, coarsen
 from methods.placing.graph_parsing import normalized_adjacency, undirected
@@ -40,7 +40,7 @@ class OpFeatureConfig:
     output_shapes: bool = True
     input_shapes: bool = False
     """Shape of the first input."""
-    adjacent: int = 6
+    adjacent: WidthOrNone = 6
     """How many inputs and outputs of an operation are named, by their position in the graph, each way."""
     costs: bool = False
     """FLOPs, parameter bytes and output bytes, on a log scale."""
@@ -50,10 +50,6 @@ class OpFeatureConfig:
     """Its place in the topological order, as sines and cosines; other graphs have other places."""
     scale: Literal["log", "largest"] = "log"
     """Shapes as log(1 + size) / 10, or divided by the largest size in the graph."""
-
-    def __post_init__(self) -> None:
-        if self.adjacent < 0:
-            raise InputError(f"setting 'adjacent' is {self.adjacent}; it must not be negative")
 
     @property
     def count(self) -> int:

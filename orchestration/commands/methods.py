@@ -22,6 +22,7 @@ from typing import Any
 from methods.contract import registry
 from methods.contract.fixed_list import FixedList
 from methods.contract.method import Method
+from methods.contract.validation import bounds, range_words
 
 REQUIRED = "required"
 """Shown instead of a default where there is none."""
@@ -35,6 +36,8 @@ class Setting:
     type: str
     choices: tuple[Any, ...]
     """All values that are allowed, if they can be listed."""
+    bounds: dict[str, float]
+    """Limits of a number by their names: ``ge``, ``gt``, ``le``, ``lt``."""
     default: Any
     """JSON value, or `REQUIRED`."""
     help: str
@@ -110,15 +113,15 @@ def _method(name: str, method: type[Method]) -> MethodInfo:
 
 def _settings(config: Any, prefix: str = "", made: Any = None) -> Iterator[Setting]:
     """Fields of a config dataclass, inherited ones too, and of its parts; ``made`` is the default of a part, which may be of its own."""
-    hints, said = typing.get_type_hints(config), _docstrings(config)
+    hints, said = typing.get_type_hints(config, include_extras=True), _docstrings(config)
     for f in dataclasses.fields(config):
-        hint, name = hints[f.name], prefix + f.name
+        hint, name, limits = _bare(hints[f.name]), prefix + f.name, bounds(hints[f.name])
         default = getattr(made, f.name) if made else f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
         if dataclasses.is_dataclass(hint):
             yield from _settings(hint, f"{name}.", None if default is dataclasses.MISSING else default)
             continue
         given = REQUIRED if default is dataclasses.MISSING else json.loads(json.dumps(default))
-        yield Setting(name, _type(hint), _choices(hint), given, said.get(f.name, ""))
+        yield Setting(name, _type(hint), _choices(hint), limits, given, said.get(f.name, ""))
 
 
 def _docstrings(config: type) -> dict[str, str]:
@@ -135,6 +138,14 @@ def _docstrings(config: type) -> dict[str, str]:
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
                 found[field.target.id] = " ".join(str(ast.literal_eval(after.value)).split())
     return found
+
+
+def _bare(hint: Any) -> Any:
+    """A type without annotations such as the range of a number, also in a union."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return typing.get_args(hint)[0]
+    parts = _parts(hint)
+    return typing.Union[tuple(map(_bare, parts))] if len(parts) > 1 else hint  # noqa: UP007 (their number is not known)
 
 
 def _parts(hint: Any) -> list[Any]:
@@ -176,7 +187,7 @@ def text(found: list[MethodInfo], whole: bool = False) -> str:
         lines.append(f"{indent}[{m.abilities}; {m.source}]")
         if whole:
             for s in m.settings:
-                of = " | ".join(map(shown, s.choices)) if s.choices else s.type
+                of = " | ".join(map(shown, s.choices)) if s.choices else " ".join(filter(None, (s.type, range_words(s.bounds))))
                 lines.append(f"{indent}{s.name}: {of} = {shown(s.default)}")
                 lines += textwrap.wrap(s.help, 110, initial_indent=indent + "    ", subsequent_indent=indent + "    ")
         elif m.settings:

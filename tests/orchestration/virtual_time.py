@@ -14,15 +14,16 @@ T = TypeVar("T")
 
 
 class _Jumping(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
-    """Adds the time that it would have waited to ``now``."""
+    """Adds the time that it would have waited to ``now``; raises where it would have waited for ever."""
 
     now = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
-        if timeout is not None:
-            self.now += max(timeout, 0.0)
-            timeout = 0
-        return super().select(timeout)
+        self.now += max(timeout or 0.0, 0.0)
+        found = super().select(0)
+        if timeout is None and not found:
+            raise RuntimeError("everybody waits for something that never comes")
+        return found
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

@@ -57,6 +57,18 @@ def test_choices_are_all_that_is_accepted(listed, name):
             configure(name, {setting.name: "no such choice"})
 
 
+@pytest.mark.parametrize("name", names())
+def test_numbers_have_bounds_and_nothing_beyond_them_is_accepted(listed, name):
+    for setting in listed[name].settings:
+        if not setting.type.startswith(("int", "float")):
+            continue
+        assert {"ge", "gt"} & set(setting.bounds) and {"le", "lt"} & set(setting.bounds), f"{setting.name} takes any number"
+        for limit, value in setting.bounds.items():
+            beyond = value + {"ge": -1, "le": 1, "gt": 0, "lt": 0}[limit]
+            with pytest.raises(InputError, match=f"setting '{setting.name}' needs a .*number"):
+                configure(name, {setting.name: beyond})
+
+
 def test_inherited_and_nested_settings_have_their_meaning(listed):
     giph = {s.name: s for s in listed["giph"].settings}
     assert giph["batch"].help == "Episodes in lockstep, and between updates."
@@ -77,5 +89,6 @@ def test_what_a_method_can_do_is_what_its_class_does(listed, name):
 def test_the_text_names_every_setting_once(listed):
     lines = text([listed["giph"]], whole=True)
     assert all(lines.count(f" {s.name}: ") == 1 for s in listed["giph"].settings)
+    assert "batch: int from 1 to 1000000 = 1" in lines and "learning.clip: float or null above 0 and at most 1e+12 = null" in lines
     assert "[learns, many problems at once; methods.giph.giph]" in lines
     assert "[tries a fixed list, ignores the seed; methods.heuristics.heft]" in text([listed["heft"]])
