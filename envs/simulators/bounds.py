@@ -163,9 +163,10 @@ def _merged(seconds: np.ndarray) -> np.ndarray:
 def _device_weights(seconds: np.ndarray) -> np.ndarray:
     """λ of `total_work_bound` from the linear program's multipliers, float64[D]; equal weights should the solver give up."""
     groups, devices = seconds.shape
+    equal = np.full(devices, 1 / devices)
     scale = float(np.where(np.isfinite(seconds), seconds, np.inf).min(axis=1).max())
     if scale == 0:  # every group has a device that runs it in no time
-        return np.full(devices, 1 / devices)
+        return equal
     rows, columns = np.nonzero(np.isfinite(seconds))
     pairs = np.arange(rows.size)
     # Variables: x of each feasible pair, then T.
@@ -181,6 +182,6 @@ def _device_weights(seconds: np.ndarray) -> np.ndarray:
     cost[-1] = 1.0
     result = linprog(cost, A_ub=load.tocsr(), b_ub=np.zeros(devices), A_eq=once.tocsr(), b_eq=np.ones(groups), method="highs")
     if result.status != 0:
-        return np.full(devices, 1 / devices)
+        return equal
     weights = np.maximum(-result.ineqlin.marginals, 0.0)
-    return weights / weights.sum() if weights.sum() > 0 else np.full(devices, 1 / devices)
+    return weights / weights.sum() if weights.sum() > 0 else equal

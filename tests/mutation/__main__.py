@@ -45,18 +45,18 @@ def _in(folder: str, *names: str) -> list[str]:
 
 
 _FIFO = Subject(_in("envs/simulators", "test_simulators.py", "test_live_memory.py"))
-_SERVICE = Subject(_in("orchestration/rewards", "test_service.py"), "not on_ray")
-_STORED = Subject(_in("orchestration/rewards", "test_measurement_store.py", "test_service.py"), "not on_ray and not dies_with")
 SUBJECTS: dict[str, Subject] = {
     "orchestration/specs/canonical.py": Subject(_in("orchestration/specs", "test_trial.py")),
     "orchestration/specs/trial.py": Subject(_in("orchestration/specs", "test_trial.py")),
     "orchestration/analysis/statistics.py": Subject(_in("orchestration/analysis", "test_statistics.py")),
-    "orchestration/rewards/measurement_table.py": _STORED,
-    "orchestration/rewards/measurement_store.py": _STORED,
-    "orchestration/rewards/wrappers.py": Subject(_in("orchestration/rewards", "test_wrappers.py")),
-    "orchestration/rewards/fair_queue.py": _SERVICE,
-    "orchestration/rewards/service.py": _SERVICE,
-    "orchestration/folder/ledger.py": Subject(_in("orchestration/folder", "test_ledger.py")),
+    "orchestration/rewards/measurement_table.py": Subject(_in("orchestration/rewards", "test_measurement_table.py")),
+    "orchestration/rewards/measurement_store.py": Subject(
+        _in("orchestration/rewards", "test_measurement_store.py"), "not dies_with and not lease"
+    ),
+    "orchestration/rewards/wrappers.py": Subject(_in("orchestration/rewards", "test_wrappers.py", "test_contract.py")),
+    "orchestration/rewards/fair_queue.py": Subject(_in("orchestration/rewards", "test_fair_queue.py")),
+    "orchestration/rewards/service.py": Subject(_in("orchestration/rewards", "test_service.py"), "not on_ray and not keeps_its_cpu"),
+    "orchestration/folder/ledger.py": Subject(_in("orchestration/folder", "test_ledger.py"), "not killed_service"),
     "envs/simulators/bounds.py": Subject(_in("envs/simulators", "test_bounds.py"), "not large_problems"),
     "envs/simulators/fifo/kernel.py": _FIFO,
     "envs/simulators/live_memory.py": _FIFO,

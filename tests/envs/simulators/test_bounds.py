@@ -13,10 +13,13 @@ from envs.networks.synthetic import NetworkParameters, generate_network
 from envs.problem.graph import ComputationGraph
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
+from envs.simulators import bounds
 from envs.simulators.bounds import (
     critical_path_bound,
+    energy_bound,
     lower_bound,
     makespan_bound,
+    period_bound,
     schedule_length_ratio,
     slr_denominator,
     total_work_bound,
@@ -116,7 +119,50 @@ def test_large_problems_with_unrelated_devices_are_nearly_exact():
     assert whole == pytest.approx(part, rel=0.02)
 
 
+def test_merging_groups_of_the_same_ratios_loses_nothing(monkeypatch):
+    """Five kinds of operations on three devices; within a kind only the amount of work differs."""
+    never, draw = np.inf, np.random.default_rng(0)
+    kinds = np.array([[1, 2, 4], [1, 1, 1], [1, 2, never], [never, never, 1], [0, 3, 3], [1, 1.5, 9]])
+    seconds = np.concatenate([kind * draw.uniform(0.01, 0.2, (40, 1)) for kind in kinds])
+    problem = table(seconds)
+    exact = total_work_bound(problem)
+    for most in (60, 20, 18):  # the kinds' sums are 18 pairs
+        monkeypatch.setattr(bounds, "_EXACT_PAIRS", most)
+        assert total_work_bound(problem) == pytest.approx(exact, rel=1e-9)
+    monkeypatch.setattr(bounds, "_EXACT_PAIRS", 9)  # every second kind alone tells less, but no wrong bound
+    assert exact * 0.5 < total_work_bound(problem) < exact * 0.999
+
+
+def test_a_sample_of_many_unlike_groups_tells_nearly_as_much(monkeypatch):
+    seconds = np.random.default_rng(0).lognormal(-3, 1, (300, 3))
+    problem = table(seconds)
+    exact = total_work_bound(problem)
+    monkeypatch.setattr(bounds, "_EXACT_PAIRS", 300)
+    assert exact * 0.97 < total_work_bound(problem) < exact
+
+
+def test_energy_and_period_by_hand():
+    """a takes 1 s on x or 4 s on y, b 6 s on x or 2 s on y; idle 1 W and 2 W, busy 11 W and 4 W."""
+    two = table([[1, 4], [6, 2]], power=[11.0, 4.0], idle_power=[1.0, 2.0])
+    problem = Problem(two.graph, two.network, two.costs, "energy")
+    # a costs 10 J on x, 8 J on y; b 60 J or 4 J; both idle for 2 s at least
+    assert energy_bound(problem) == pytest.approx(8 + 4 + 2 * 3, rel=1e-12) and energy_bound(problem) <= 18
+    assert lower_bound(problem) == energy_bound(problem)
+    pipeline = Problem(two.graph, two.network, two.costs, "throughput")
+    assert period_bound(pipeline) == lower_bound(pipeline) == 2.0, "b alone takes 2 s"
+    even = table([[2, 2], [2, 2], [2, 2]])
+    assert period_bound(Problem(even.graph, even.network, even.costs, "throughput")) == pytest.approx(3.0), "all work on both"
+    assert lower_bound(two) == makespan_bound(two) == 2.0
+
+
+def test_energy_counts_what_may_run_alone():
+    never = np.inf
+    bound = table([[1, never], [2, 3]], power=[5.0, 2.0], idle_power=0.0)
+    assert energy_bound(Problem(bound.graph, bound.network, bound.costs, "energy", bound.allowed)) == pytest.approx(5 + 6)
+
+
 def test_schedule_length_ratio():
+    assert schedule_length_ratio(table([[0.25, 0.5]]), 1.0) == 4.0
     problem = table([[1, 2], [2, 1]], [[0, 1]], [0])
     assert schedule_length_ratio(problem, 5.0) == 2.5
     assert schedule_length_ratio(problem, np.array([2.0, 4.0])).tolist() == [1.0, 2.0]

@@ -9,7 +9,6 @@ import pytest
 from envs.problem.measurement import Outcome, Rows
 from envs.simulators.fifo.evaluator import Simulator
 from orchestration.rewards.evaluators import InfrastructureError
-from orchestration.rewards.fair_queue import FairQueue
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.rewards.measurement_table import MeasurementTable
 from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError, Unserved
@@ -313,17 +312,6 @@ def test_queue_wait_is_kept_apart_from_measuring():
     answers, _ = serve([host], *(ask(rows(1, i), trial=str(i), shared=False) for i in range(3)))
     assert [a.queue_seconds for a in answers] == pytest.approx([0.0, 0.05, 0.1])
     assert all(a.measuring_seconds == 0.01 for a in answers)
-
-
-def test_the_queue_keeps_each_trials_order():
-    queue: FairQueue[int] = FairQueue()
-    for item in range(4):
-        queue.push("a", 0, item)
-    queue.push("b", 0, 10)
-    assert queue.pop() == 0
-    queue.push("a", 0, 0, front=True)
-    assert [queue.peek(), *queue.drain()] == [0, 0, 10, 1, 2, 3]
-    assert len(queue) == 0 and queue.pop() is None
 
 
 def test_the_cache_looks_up_only_where_that_pays():
