@@ -264,6 +264,17 @@ def test_every_declared_dependency_is_imported():
     check([f"{name} is declared in pyproject.toml but imported nowhere" for name in sorted(needed - used)])
 
 
+def test_a_name_stands_for_one_class():
+    """But for the sections of a sweep, which are called what they are called in YAML (`orchestration.definition.models`)."""
+    where = {}
+    for path in FILES:
+        if module_name(path) != "orchestration.definition.models":
+            for node in tree(path).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    where.setdefault(node.name, []).append(module_name(path))
+    check([f"{name} is a class of {' and of '.join(modules)}" for name, modules in sorted(where.items()) if len(modules) > 1])
+
+
 def test_files_are_short():
     lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in (*FILES, *TESTS)}
     check([f"{path} has {n} lines" for path, n in lengths.items() if n > MAX_FILE])

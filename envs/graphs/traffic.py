@@ -33,7 +33,7 @@ INTERVAL = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class VehicleTrace:
     """Where connected vehicles were, snapshot by snapshot; rows are sorted by time, then vehicle."""
 
     time: np.ndarray
@@ -51,7 +51,7 @@ class Trace:
 
 
 @lru_cache(maxsize=4)
-def load_trace(path: Path = RECORDED) -> Trace:
+def load_trace(path: Path = RECORDED) -> VehicleTrace:
     """A trace from its file.
 
     Raises:
@@ -59,7 +59,7 @@ def load_trace(path: Path = RECORDED) -> Trace:
     """
     try:
         with np.load(path, allow_pickle=False) as data:
-            trace = Trace(*(data[key] for key in ("time", "vehicle", "position", "intersections")))
+            trace = VehicleTrace(*(data[key] for key in ("time", "vehicle", "position", "intersections")))
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is no trace of traffic ({error}); make one with `placewright traffic`") from None
     n = len(trace.time)
@@ -68,7 +68,7 @@ def load_trace(path: Path = RECORDED) -> Trace:
     return trace
 
 
-def record(path: Path, vehicles: int = 3980, seconds: int = 3600, share: float = 0.1, seed: int = 0) -> Trace:
+def record(path: Path, vehicles: int = 3980, seconds: int = 3600, share: float = 0.1, seed: int = 0) -> VehicleTrace:
     """Simulate traffic by SUMO, without a window, and keep the positions of a ``share`` of the vehicles in ``path``.
 
     Raises:
@@ -97,7 +97,7 @@ def record(path: Path, vehicles: int = 3980, seconds: int = 3600, share: float =
         intersections = np.array([[float(j.get(a, "nan")) for a in "xy"] for j in inside], dtype=np.float32)
     rows.sort()
     table = np.array(rows, dtype=np.float64).reshape(-1, 4)
-    trace = Trace(table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), table[:, 2:].astype(np.float32), intersections)
+    trace = VehicleTrace(table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), table[:, 2:].astype(np.float32), intersections)
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, time=trace.time, vehicle=trace.vehicle, position=trace.position, intersections=intersections)
     return trace

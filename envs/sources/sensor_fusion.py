@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from envs.costs.table import TableCosts
-from envs.graphs.traffic import RECORDED, Trace, load_trace
+from envs.graphs.traffic import RECORDED, VehicleTrace, load_trace
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.network import DeviceNetwork
@@ -127,7 +127,7 @@ def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.sqrt(((a[:, None, :].astype(np.float64) - b[None, :, :]) ** 2).sum(axis=2))
 
 
-def _take(trace: Trace, row: int, p: FusionParameters) -> _Case:
+def _take(trace: VehicleTrace, row: int, p: FusionParameters) -> _Case:
     crossings = trace.intersections
     own = trace.position[row : row + 1]
     near = np.flatnonzero(_distances(own, crossings)[0] <= RANGE)

@@ -23,7 +23,7 @@ def condition(x: Tensor, c: Tensor | None) -> Tensor:
     return x * (c if times == 1 else c.repeat(*(1,) * (c.ndim - 1), times))
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """Attention and feed-forward, each with a residual and layer normalisation.
 
     Args:
@@ -91,8 +91,8 @@ class TransformerXL(nn.Module):
         if segment < 1:
             raise InputError(f"the length of a segment is {segment}; it must be at least 1")
         self.segment = segment
-        self.layers = nn.ModuleList(Layer(size, heads, widening, attention) for _ in range(layers))
-        self.conditioning = Layer(size, heads, widening, attention) if superposition else None
+        self.layers = nn.ModuleList(TransformerLayer(size, heads, widening, attention) for _ in range(layers))
+        self.conditioning = TransformerLayer(size, heads, widening, attention) if superposition else None
         self.head = nn.Linear(size, devices)
 
     def segments(self, x: Tensor) -> tuple[Tensor, Tensor]:

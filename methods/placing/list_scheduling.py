@@ -90,7 +90,7 @@ def followers(problem: Problem) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class ListSchedule:
     """Who runs where and when: device int16[V], start and finish seconds float64[V]."""
 
     device: np.ndarray
@@ -146,7 +146,7 @@ def ready_order(problem: Problem, priority: np.ndarray, ties: np.ndarray | None 
 
 def critical_path(
     problem: Problem, entries_everywhere: bool, ties: np.ndarray | None = None, devices: np.ndarray | None = None, earliest: str = "start"
-) -> Schedule:
+) -> ListSchedule:
     """DOPPLER's critical path: of the ready nodes that of the longest path to an exit, where it can start earliest, without gaps.
 
     Args:
@@ -172,7 +172,7 @@ def list_schedule(
     insertion: bool = True,
     earliest: str = "finish",
     entries_everywhere: bool = False,
-) -> Schedule:
+) -> ListSchedule:
     """Places nodes in ``order`` (parents first) on the device of their earliest finish or start (section 4.1).
 
     Co-location: the first node of a group that is not one of its `followers` decides for all. Memory: devices without room
@@ -188,7 +188,7 @@ def list_schedule(
         entries_everywhere: whether the `free_entries` are on every device, so that moving them takes no time.
     """
     v, d = problem.n_nodes, problem.n_devices
-    schedule = Schedule(np.empty(v, dtype=np.int16), np.empty(v), np.empty(v))
+    schedule = ListSchedule(np.empty(v, dtype=np.int16), np.empty(v), np.empty(v))
     fixed = np.full(v, -1, dtype=np.int16) if pinned is None else pinned.astype(np.int16)
     tried = np.arange(d)[None, :] if devices is None else np.ascontiguousarray(devices, dtype=np.int64)
     tasks = tasks_of(problem, entries_everywhere)
@@ -196,12 +196,12 @@ def list_schedule(
     return schedule
 
 
-def heft(problem: Problem) -> Schedule:
+def heft(problem: Problem) -> ListSchedule:
     """Heterogeneous Earliest Finish Time with insertion (section 4.1); ties go to the lowest device index."""
     return list_schedule(problem, by_rank(problem, upward_ranks(problem)))
 
 
-def cpop(problem: Problem) -> Schedule:
+def cpop(problem: Problem) -> ListSchedule:
     """Critical Path on a Processor with insertion (section 4.2).
 
     The critical path is walked from the entry of the highest priority through the child of the highest priority; its
@@ -218,7 +218,7 @@ def cpop(problem: Problem) -> Schedule:
     return list_schedule(problem, ready_order(problem, priority), pinned=pinned)
 
 
-def planned(problem: Problem, placement: np.ndarray) -> Schedule:
+def planned(problem: Problem, placement: np.ndarray) -> ListSchedule:
     """A schedule of a whole placement int16[V] by upward rank without gaps: an estimate where no measured trace is at hand."""
     return list_schedule(problem, by_rank(problem, upward_ranks(problem)), pinned=placement, insertion=False)
 

@@ -14,7 +14,7 @@ from envs.simulators.fifo.evaluator import Simulator
 
 
 @dataclass(frozen=True)
-class Table:
+class GivenCosts:
     """Compute seconds given outright, a row a node."""
 
     rows: tuple[tuple[float, ...], ...]
@@ -47,7 +47,7 @@ def topcuoglu() -> Problem:
         (6, 8, 15), (7, 10, 17), (8, 10, 11), (9, 10, 13),
     ]  # fmt: skip
     graph = make_graph([(u - 1, v - 1) for u, v, _ in edges], [float(b) for _, _, b in edges], [1.0] * 10)
-    return Problem(graph, DeviceNetwork(("p1", "p2", "p3"), 1.0, 1.0, 0.0), Table(costs))  # type: ignore[arg-type]
+    return Problem(graph, DeviceNetwork(("p1", "p2", "p3"), 1.0, 1.0, 0.0), GivenCosts(costs))  # type: ignore[arg-type]
 
 
 def random_graph(n: int, rng: np.random.Generator, **more: object) -> ComputationGraph:

@@ -14,7 +14,7 @@ from methods.contract.registry import build, method_class
 
 
 @dataclass
-class Run:
+class Transcript:
     """What a method proposed and what came back, in order."""
 
     placements: list[np.ndarray] = field(default_factory=list)
@@ -31,9 +31,9 @@ def make(name: str, problem: Problem, seed: int = 0, **config: Any) -> Method:
     return build(name, {**method_class(name).toy_config, **config}, [problem], seed)
 
 
-def go(method: Method, budget: int, ask: int = 16, rounds: int | None = None) -> Run:
+def go(method: Method, budget: int, ask: int = 16, rounds: int | None = None) -> Transcript:
     """Runs ``method`` until the budget, the rounds or its proposals end; checks what the contract says about `propose`."""
-    run, simulator = Run(), Simulator()
+    run, simulator = Transcript(), Simulator()
     while len(run.objective) < budget and rounds != 0:
         room = min(ask, budget - len(run.objective))
         proposals = method.propose(room)

@@ -12,7 +12,7 @@ from orchestration.specs.trial import EvaluatorSpec
 
 
 @dataclass
-class Candidate:
+class Contestant:
     """One placement in the contest, and every time it was measured."""
 
     names: list[str]
@@ -44,11 +44,11 @@ class Contest:
     name: str
     scale: tuple[float, str]
     """Factor and unit for people."""
-    candidates: list[Candidate]
+    candidates: list[Contestant]
     devices: list[str] = field(default_factory=list)
     """What measured, in words."""
 
-    def against(self, candidate: Candidate, baseline: Candidate) -> Interval:
+    def against(self, candidate: Contestant, baseline: Contestant) -> Interval:
         """Median over rounds of objective / baseline's of the same round, less 1, with its 95 % bootstrap interval."""
         ratio = np.array(candidate.values) / np.array(baseline.values) - 1.0
         low, high = stratified_bootstrap(ratio, np.zeros(len(ratio), dtype=np.int64), lambda x: np.median(x, axis=-1))

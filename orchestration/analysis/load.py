@@ -15,7 +15,7 @@ from envs.simulators.bounds import lower_bound
 from envs.simulators.work_conserving.discipline import with_free_inputs
 from orchestration.analysis.notes import reason
 from orchestration.analysis.runs import Collection, collect
-from orchestration.analysis.source import Source, source_of
+from orchestration.analysis.source import ScoredBy, source_of
 from orchestration.folder.definition_copy import saved_definition, saved_definition_hash
 from orchestration.folder.ledger import entries
 from orchestration.specs.files import safe_name
@@ -145,7 +145,7 @@ def _specs(ended: Iterable[tuple[Trial, TrialResult]]) -> dict[str, ProblemSpec]
 
 
 def _bounds(
-    folder: Path, results: Iterable[TrialResult], sources: Mapping[str, Source], specs: Mapping[str, ProblemSpec]
+    folder: Path, results: Iterable[TrialResult], sources: Mapping[str, ScoredBy], specs: Mapping[str, ProblemSpec]
 ) -> tuple[dict[tuple[str, bool], float], tuple[str, ...]]:
     """Lower bounds by problem hash and whether inputs are free, kept beside the ledger because they can take longer than the
     report itself; and why one is missing."""

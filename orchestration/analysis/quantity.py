@@ -31,7 +31,7 @@ class Quantity:
         return {key: finite(x) for key, x in self.numbers.items()} | ({"unit": self.unit} if self.unit else {})
 
 
-Entry = str | Quantity
+TableCell = str | Quantity
 """What stands in a cell of a table."""
 
 

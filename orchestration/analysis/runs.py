@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from envs.problem.problem import shown_in
-from orchestration.analysis.source import PLAIN_SIMULATOR, Source, origin
+from orchestration.analysis.source import PLAIN_SIMULATOR, ScoredBy, origin
 from orchestration.specs.results import STATUSES, CurvePoint, ProblemResult, ProposedBlock, TrialResult
 
 Bounds = Mapping[tuple[str, bool], float]
@@ -48,7 +48,7 @@ class Run:
     """Protocol and fingerprint of what measured the best placement."""
     learner_seconds: float = 0.0
     """Time in the method itself, of ``wall_seconds``."""
-    source: Source = PLAIN_SIMULATOR
+    source: ScoredBy = PLAIN_SIMULATOR
     host: str = ""
     """Fingerprint of what measured the best placement."""
 
@@ -73,7 +73,7 @@ class ProblemInfo:
     """Best objective of any run, seconds or joules; +inf if there is none."""
     bound: float | None = None
     """Largest known lower bound of the objective; None where none is known."""
-    source: Source = PLAIN_SIMULATOR
+    source: ScoredBy = PLAIN_SIMULATOR
     arbitrary: bool = False
     """Whether its times are those of an invented graph on a simulator: they compare placements and are no times of any machine."""
 
@@ -174,7 +174,7 @@ def _ratio(runs: Sequence[Run], references: Sequence[float]) -> np.ndarray:
 def collect(
     results: Iterable[TrialResult],
     bounds: Bounds | None = None,
-    sources: Mapping[str, Source] | None = None,
+    sources: Mapping[str, ScoredBy] | None = None,
     invented: AnyCollection[str] = (),
 ) -> Collection:
     """Runs of all finished trials, except those of pretraining, which place nothing that counts.
@@ -189,7 +189,7 @@ def collect(
     ordered = sorted(results, key=lambda t: (t.stage, t.method, [p.name for p in t.problems], t.seed, t.trial))
     runs, known = [], dict(bounds or {})
     tallies: dict[tuple[str, str], Counter[str]] = {}
-    infos: dict[str, tuple[ProblemResult, Source]] = {}
+    infos: dict[str, tuple[ProblemResult, ScoredBy]] = {}
     best: dict[str, float] = {}
     for trial in ordered:
         if trial.kind == "pretrain":
@@ -233,7 +233,7 @@ def _own_words(protocol: str, all_protocols: Sequence[str]) -> str:
 
 
 def _infos(
-    infos: Mapping[str, tuple[ProblemResult, Source]], best: Mapping[str, float], bounds: Bounds, invented: AnyCollection[str]
+    infos: Mapping[str, tuple[ProblemResult, ScoredBy]], best: Mapping[str, float], bounds: Bounds, invented: AnyCollection[str]
 ) -> tuple[ProblemInfo, ...]:
     """In order of name; names that several problems share are told apart by what differs in their protocols, or by hash where
     those are equal too."""

@@ -10,7 +10,7 @@ from orchestration.specs.trial import EvaluatorSpec
 
 
 @dataclass(frozen=True)
-class Source:
+class ScoredBy:
     """What scored the placements of a trial; by default the plain simulator."""
 
     kind: str = "simulator"
@@ -22,19 +22,19 @@ class Source:
     """Whether inputs cost nothing on any device (DOPPLER's simulator); a bound that counts them would be none."""
 
 
-PLAIN_SIMULATOR = Source()
+PLAIN_SIMULATOR = ScoredBy()
 
 
-def source_of(evaluator: EvaluatorSpec) -> Source:
+def source_of(evaluator: EvaluatorSpec) -> ScoredBy:
     """What the results of an evaluator are."""
     kind, options = evaluator.kind, evaluator.options
     simulated = simulates(kind)
     added = options.get("noise") or options.get("measurement_noise") or options.get("relocation") is not None
     free = kind == "work-conserving" and bool(options.get("inputs_everywhere", True))
-    return Source(kind, simulated, simulated and not added, free)
+    return ScoredBy(kind, simulated, simulated and not added, free)
 
 
-def origin(sources: Iterable[tuple[Source, str]]) -> str:
+def origin(sources: Iterable[tuple[ScoredBy, str]]) -> str:
     """``simulated``, ``measured on HOST``, or both, of results with the fingerprint of what measured each; empty without any."""
     found = list(sources)
     hosts = sorted({host for source, host in found if not source.simulated and host})

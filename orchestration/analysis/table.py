@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from orchestration.analysis import escape
-from orchestration.analysis.quantity import Entry, Quantity, finite
+from orchestration.analysis.quantity import Quantity, TableCell, finite
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,7 @@ class Table:
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Entry, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     notes: tuple[str, ...] = ()
     left: int = 1
     footer: int = 0
@@ -123,7 +123,7 @@ def markdown(tables: Sequence[Table]) -> str:
     return "\n".join(parts)
 
 
-def _markdown_cell(cell: Entry) -> str:
+def _markdown_cell(cell: TableCell) -> str:
     # Numbers hold nothing to escape but the sign of a comparison.
     return escape.markdown(cell) if isinstance(cell, str) else str(cell).replace("<", "&lt;")
 

@@ -17,7 +17,7 @@ import numpy as np
 from envs.problem.errors import InputError, nearest
 from envs.problem.measurement import Evaluator
 from envs.problem.problem import shown_in
-from orchestration.analysis.contest import Candidate, Contest
+from orchestration.analysis.contest import Contest, Contestant
 from orchestration.analysis.quantity import significant
 from orchestration.analysis.table import Table, plural
 from orchestration.plots import remeasured
@@ -61,7 +61,7 @@ def contests(record: SweepRecord, on: str | None = None, methods: Sequence[str] 
     for (problem_hash, label, _), (objective, trial, seed) in best.items():
         spec = chosen or record.ended[trial][0].evaluator
         contest = made.get(problem_hash) or made.setdefault(problem_hash, _contest(record, problem_hash))
-        _enter(contest, record, Candidate([label], seed, trial, np.empty(0), spec, objective))
+        _enter(contest, record, Contestant([label], seed, trial, np.empty(0), spec, objective))
     if not made:
         raise InputError(
             f"sweep {record.name!r} has no placement whose measurement varies, so measuring again would change nothing; "
@@ -87,7 +87,7 @@ def _contest(record: SweepRecord, problem_hash: str) -> Contest:
     return Contest(problem, spec.label, shown_in(problem.objective), [])
 
 
-def _enter(contest: Contest, record: SweepRecord, candidate: Candidate) -> None:
+def _enter(contest: Contest, record: SweepRecord, candidate: Contestant) -> None:
     """Add a candidate with its placement; one that is there already gets another name."""
     result = next(p for p in record.ended[candidate.trial][1].problems if p.problem_hash == contest.problem.content_hash)
     candidate.placement = np.array(result.placement, dtype=np.int16)
@@ -163,7 +163,7 @@ def _shown(value: float) -> str:
     return significant(value) if math.isfinite(value) else "failed"
 
 
-def _versus(contest: Contest, candidate: Candidate, baseline: Candidate) -> str:
+def _versus(contest: Contest, candidate: Contestant, baseline: Contestant) -> str:
     if candidate is baseline or not np.isfinite([*candidate.values, *baseline.values]).all():
         return "–"
     ratio = contest.against(candidate, baseline)

@@ -10,7 +10,7 @@ from orchestration.specs.trial import FrozenDict
 
 
 @dataclass(frozen=True)
-class Execution:
+class ExecutionSettings:
     """What is not None was given; the method's own word beats the stage's, which beats the sweep's."""
 
     resources: FrozenDict | None = None
@@ -18,9 +18,9 @@ class Execution:
     checkpoint_every: int | None = None
     priority: int | None = None
 
-    def over(self, other: Execution) -> Execution:
+    def over(self, other: ExecutionSettings) -> ExecutionSettings:
         """This where it says something, else ``other``."""
-        return Execution(*(getattr(other if getattr(self, f.name) is None else self, f.name) for f in fields(self)))
+        return ExecutionSettings(*(getattr(other if getattr(self, f.name) is None else self, f.name) for f in fields(self)))
 
     def arguments(self) -> dict[str, Any]:
         """What to pass to `Trial`, whose defaults hold for the rest."""
@@ -30,10 +30,10 @@ class Execution:
         return {k: v for k, v in given.items() if v is not None}
 
 
-def read_execution(keys: ExecutionKeys) -> Execution:
+def read_execution(keys: ExecutionKeys) -> ExecutionSettings:
     """The execution keys of a section."""
     resources = None if keys.resources is None else _resources(keys.resources)
-    return Execution(resources, keys.propose, keys.checkpoint_every, keys.priority)
+    return ExecutionSettings(resources, keys.propose, keys.checkpoint_every, keys.priority)
 
 
 def _resources(given: Resources) -> FrozenDict:

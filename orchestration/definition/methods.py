@@ -21,7 +21,7 @@ from methods.contract.config import SettingsError
 from methods.contract.method import Method
 from methods.contract.validation import NAME_CURE, Location, shown
 from orchestration.definition.document import Document
-from orchestration.definition.execution import Execution, read_execution
+from orchestration.definition.execution import ExecutionSettings, read_execution
 from orchestration.definition.issues import Mark
 from orchestration.definition.models import MethodEntry
 from orchestration.definition.values import NAME, whole_numbers
@@ -40,7 +40,7 @@ class MethodRow:
     label: str
     method: str
     config: FrozenDict
-    execution: Execution
+    execution: ExecutionSettings
     mark: Mark
 
     def with_settings(self, settings: Mapping[str, Any]) -> MethodRow:

@@ -36,7 +36,7 @@ from orchestration.specs.trial import FrozenDict, ProblemSpec
 
 
 @dataclass(frozen=True)
-class Entry:
+class Labelled:
     """A labelled graph or network."""
 
     label: str
@@ -51,7 +51,7 @@ class Catalogue:
     """Labelled things in order, and names that stand for several of them."""
 
     what: str
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, Labelled] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     """Labels whose definition is wrong; that is recorded once, where they are defined."""
@@ -72,7 +72,7 @@ class Catalogue:
         doc.error((*path, name), f"unknown {self.what} {name!r}", suggestion(name, [*self.entries, *self.groups]))
         return ()
 
-    def select(self, doc: Document, path: Location, names: Sequence[str] | None) -> list[Entry]:
+    def select(self, doc: Document, path: Location, names: Sequence[str] | None) -> list[Labelled]:
         """The entries that names stand for, each once; all of them for None."""
         if names is None:
             return list(self.entries.values())
@@ -108,7 +108,7 @@ class ProblemTable:
         return problems if on.sample is None else self._sampled(problems, (*path, "sample"), on.sample)
 
     def cross(
-        self, graphs: Iterable[Entry], networks: Iterable[Entry], costs: FrozenDict | None = None, objective: str | None = None
+        self, graphs: Iterable[Labelled], networks: Iterable[Labelled], costs: FrozenDict | None = None, objective: str | None = None
     ) -> list[ProblemSpec]:
         """Every graph on every network; a graph whose file is a whole problem stays on its own."""
         networks = list(networks)
@@ -132,8 +132,8 @@ class ProblemTable:
         return [problems[i] for i in sorted(chosen)]
 
 
-def _own(graph: Entry) -> Entry:
-    return Entry(own_network_name(graph.source), FrozenDict({"own": True}), graph.mark)
+def _own(graph: Labelled) -> Labelled:
+    return Labelled(own_network_name(graph.source), FrozenDict({"own": True}), graph.mark)
 
 
 def _default_costs(source: Mapping[str, Any]) -> dict[str, str]:
@@ -194,7 +194,7 @@ def _read_entry(table: ProblemTable, path: Location, catalogue: Catalogue, entry
             source = _resolved(table, path, what, full, resolve)
             if source is None:
                 return
-            catalogue.entries[name] = Entry(name, source, doc.mark(path, key=True), costs)
+            catalogue.entries[name] = Labelled(name, source, doc.mark(path, key=True), costs)
             members.append(name)
     if members != [label]:
         catalogue.groups[label] = tuple(members)

@@ -9,7 +9,7 @@ from typing import cast
 from envs.problem.errors import InputError, suggestion
 from methods.contract.validation import Location
 from orchestration.definition.document import Document
-from orchestration.definition.execution import Execution, read_execution
+from orchestration.definition.execution import ExecutionSettings, read_execution
 from orchestration.definition.issues import Mark
 from orchestration.definition.methods import MethodRow, MethodTable, checked
 from orchestration.definition.models import Budget, EvaluatorModel, SharedKeys, StageModel
@@ -32,7 +32,7 @@ class Shared:
     seeds: tuple[int, ...]
     budget: Budget | None
     evaluator: EvaluatorSpec
-    execution: Execution
+    execution: ExecutionSettings
 
 
 @dataclass(frozen=True)

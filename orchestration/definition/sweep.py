@@ -12,7 +12,7 @@ from typing import Any
 from envs.problem.errors import InputError, nearest
 from methods.contract import registry
 from orchestration.definition.document import Document
-from orchestration.definition.execution import Execution
+from orchestration.definition.execution import ExecutionSettings
 from orchestration.definition.expansion import Expander, Expansion, UnfittingStage, equal_trials
 from orchestration.definition.issues import Issues, Mark, SweepErrors
 from orchestration.definition.methods import MethodRow, read_methods
@@ -165,7 +165,7 @@ def _read(source: Source, issues: Issues) -> Sweep | None:
         spec = read_evaluator(doc, ("evaluators", name), given, {})
         if spec is not None:
             evaluators[name] = spec
-    shared = read_shared(doc, (), model, Shared((0,), None, EvaluatorSpec(), Execution()), evaluators)
+    shared = read_shared(doc, (), model, Shared((0,), None, EvaluatorSpec(), ExecutionSettings()), evaluators)
     reader = StageReader(doc, problems, methods, evaluators, shared)
     if model.stages is None and not doc.has("stages"):
         alone = {key: getattr(model, key) for key in ("on", "per", "search", "seeds", "budget", "evaluator")}

@@ -16,8 +16,8 @@ from orchestration.analysis import table as formats
 from orchestration.analysis.comparison import Cell, Comparison, Standing
 from orchestration.analysis.quantity import (
     NONE,
-    Entry,
     Quantity,
+    TableCell,
     count,
     interval,
     over_seeds,
@@ -54,9 +54,9 @@ def leaderboard(comparison: Comparison, times: bool = True) -> Table:
     columns += ["to best", *(["to bound"] if bound else []), "evals", *(["wall s"] if times else [])]
     columns += [*(["invalid"] if invalid else []), *(["failed"] if failed else [])]
     short, most = _short_names(comparison.problems), comparison.most_problems
-    rows: list[tuple[Entry, ...]] = []
+    rows: list[tuple[TableCell, ...]] = []
     for place, s in enumerate(standings, 1):
-        row: list[Entry] = [f"{place}" if s.runs and s.ranked else NONE, s.method, *([s.stage] if staged else [])]
+        row: list[TableCell] = [f"{place}" if s.runs and s.ranked else NONE, s.method, *([s.stage] if staged else [])]
         row += [quantity(_runs, n=s.runs, problems=s.problems, of=most[s.stage])] if uneven else []
         row += [
             of_interval(s.iqm),
@@ -154,7 +154,7 @@ def versus(comparison: Comparison) -> Table | None:
     staged = len(comparison.collection.stages) > 1
     name = comparison.collection.label(comparison.baseline)
     columns = ("method", *(["stage"] if staged else []), "problems", "objective", f"P(better) [{LEVEL:.0%} CI]", "Wilcoxon p")
-    rows: tuple[tuple[Entry, ...], ...] = tuple(
+    rows: tuple[tuple[TableCell, ...], ...] = tuple(
         (
             v.method, *([v.stage] if staged else []), quantity(whole, value=v.pairs), quantity(signed_percent, value=v.change),
             of_interval(v.improvement, 2), quantity(p_value, value=v.p_value, least=v.least_p),
@@ -190,12 +190,12 @@ def per_problem(comparison: Comparison) -> Table | None:
     network = {p.network for p in problems}
     shared = len(network) == 1 and len({p.graph for p in problems}) == len(problems)
     heads = [(p.graph if shared else p.name) + ("" if unit else f" [{p.scale[1]}]") for p in problems]
-    rows: list[tuple[Entry, ...]] = []
+    rows: list[tuple[TableCell, ...]] = []
     for row in comparison.order:
         cells = [of_cell(comparison.cells.get((row, p.key)), p) for p in problems]
         rows.append((row[1], *([row[0]] if staged else []), *cells))
     pad = [""] if staged else []
-    footer: list[tuple[Entry, ...]] = [("best known", *pad, *(_scaled(p.best, p) for p in problems))]
+    footer: list[tuple[TableCell, ...]] = [("best known", *pad, *(_scaled(p.best, p) for p in problems))]
     if any(p.bound is not None for p in problems):
         footer.append(("lower bound", *pad, *(_scaled(p.bound, p) for p in problems)))
     notes = ["Mean ± standard deviation over seeds of the best placement found."]

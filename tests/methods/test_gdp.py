@@ -9,7 +9,7 @@ from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.registry import build
 from methods.nets.graph_encoders import GraphSage
 from methods.nets.op_features import OpFeatureConfig, adjacent, op_graph, padded, type_codes
-from methods.nets.transformer_xl import Layer, TransformerXL, condition
+from methods.nets.transformer_xl import TransformerLayer, TransformerXL, condition
 from methods.testing.problems import brute_force, constrained_toy, random_problem, toy
 from methods.testing.running import go, make
 
@@ -44,7 +44,7 @@ def test_superposition_follows_equation_4():
     expected = torch.stack([torch.cat((c[i] * x[i, :4], c[i] * x[i, 4:])) for i in range(5)])
     torch.testing.assert_close(condition(x, c), expected)
     assert condition(x, None) is x
-    layer, inputs, mask = Layer(4, 1, 2, False), torch.randn(1, 5, 4), torch.ones(1, 1, 1, 10, dtype=torch.bool)
+    layer, inputs, mask = TransformerLayer(4, 1, 2, False), torch.randn(1, 5, 4), torch.ones(1, 1, 1, 10, dtype=torch.bool)
     wide = torch.relu(layer.widen(c * inputs[0]))
     narrow = layer.narrow(torch.cat((c, c), dim=1) * wide)
     torch.testing.assert_close(layer(inputs, c[None], mask)[0], layer.norm(inputs[0] + narrow))
@@ -53,7 +53,7 @@ def test_superposition_follows_equation_4():
 def test_every_dense_layer_is_conditioned():
     torch.manual_seed(0)
     x, mask = torch.randn(2, 3, 4), torch.ones(2, 1, 1, 6, dtype=torch.bool)
-    layer, c = Layer(4, 2, 2, True), torch.randn(2, 3, 4)
+    layer, c = TransformerLayer(4, 2, 2, True), torch.randn(2, 3, 4)
     cached = torch.cat((torch.zeros(1, 3, 4), (c * x)[:-1]))
     both = torch.cat((cached, c * x), dim=1)
     q, k, v = layer.query(c * x), layer.key(both), layer.value(both)

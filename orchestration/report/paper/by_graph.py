@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from orchestration.analysis.quantity import Entry, decimals, quantity
+from orchestration.analysis.quantity import TableCell, decimals, quantity
 from orchestration.analysis.runs import Run
 from orchestration.analysis.table import Table
 from orchestration.report.paper.study import Study, finite_mean, quoted
@@ -19,7 +19,7 @@ def speedup(study: Study) -> Table:
     def time(method: str, graph: str) -> float:
         return finite_mean([run.objective for run in study.runs_of(method, graph)])
 
-    def cells(method: str, graph: str) -> list[Entry]:
+    def cells(method: str, graph: str) -> list[TableCell]:
         own, reference = time(method, graph), time(base, graph)
         less = 100.0 * (1.0 - own / reference) if math.isfinite(reference) else math.nan
         return [quantity(decimals(3), "ms", value=1e3 * own), quantity(decimals(1), "%", value=less)]
@@ -31,7 +31,7 @@ def speedup(study: Study) -> Table:
 def search_time(study: Study) -> Table:
     """HSDAG's Table 5: seconds of search, mean over seeds, and those of the method itself."""
 
-    def cells(method: str, graph: str) -> list[Entry]:
+    def cells(method: str, graph: str) -> list[TableCell]:
         runs = study.runs_of(method, graph)
         times = [finite_mean(values) for values in ([r.wall_seconds for r in runs], [r.learner_seconds for r in runs])]
         spent = max((r.evaluations for r in runs), default=0) or None
@@ -44,10 +44,10 @@ def search_time(study: Study) -> Table:
 def proposed(study: Study) -> Table:
     """Mars's Figure 7: what was proposed in each quarter of the search, mean over seeds and over the placements that could run."""
 
-    def cells(method: str, graph: str) -> list[Entry]:
+    def cells(method: str, graph: str) -> list[TableCell]:
         runs = study.runs_of(method, graph)
         blocks = [block for run in runs for block in _quarters(run)]
-        shown: list[Entry] = []
+        shown: list[TableCell] = []
         for quarter in range(4):
             found = [(b.mean, b.valid) for q, b in blocks if q == quarter and b.valid]
             weight = sum(n for _, n in found)
@@ -65,13 +65,13 @@ def _quarters(run: Run) -> list[tuple[int, ProposedBlock]]:
     return [(min(3, 2 * (begin + b.evaluations) // max(run.evaluations, 1)), b) for begin, b in zip(begins, run.proposed, strict=False)]
 
 
-def _by_graph(study: Study, units: Sequence[str], cells: Callable[[str, str], list[Entry]], note: str) -> Table:
+def _by_graph(study: Study, units: Sequence[str], cells: Callable[[str, str], list[TableCell]], note: str) -> Table:
     """A row a method, for each graph the ``cells`` in their ``units`` and, where the entry gives it, the paper's figure."""
     printed, graphs = study.printed, study.graphs
     heads = [*units, *(["paper"] if printed else [])]
     rows = []
     for method in study.methods:
-        row: list[Entry] = [method]
+        row: list[TableCell] = [method]
         for graph in graphs:
             row += cells(method, graph)
             row += [quoted(printed.get(method, {}).get(graph))] if printed else []

@@ -11,7 +11,7 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from orchestration.analysis.comparison import Cell
-from orchestration.analysis.quantity import NONE, Entry, Quantity, over_seeds, p_value, quantity
+from orchestration.analysis.quantity import NONE, Quantity, TableCell, over_seeds, p_value, quantity
 from orchestration.analysis.statistics import holm, least_p, paired_test
 from orchestration.report.paper.study import compared, finite_mean
 from orchestration.report.tables import least_p_notes, of_cell
@@ -86,10 +86,10 @@ def ablation(study: Study) -> Table:
     graphs = graphs if len(graphs) <= GRAPHS_UP_TO else []
     graph_of = {s.run.problem: s.info.graph for s in study.scores}
     stages = study.runs[study.runs["method"] == base].groupby("stage", sort=False)
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     least: list[tuple[int, float]] = []
     for stage, of_base in stages:
-        where: list[Entry] = [str(stage)] if len(stages) > 1 else []
+        where: list[TableCell] = [str(stage)] if len(stages) > 1 else []
         reference = of_base.groupby("measured")["objective"].mean()
         times = [_time([s for s in study.of(base) if (s.run.stage, s.info.graph) == (stage, g)]) for g in graphs]
         rows.append([base, *where, quantity(_of_all, value=len(reference), of=len(reference)), "base", *times, "", ""])
@@ -134,7 +134,7 @@ def generalization(study: Study) -> Table:
     networks = len({i.network for i in infos.values()}) > 1
     scratch = next((name for name, stages in columns.items() if all(kinds.get(s) == "search" for s in stages)), None)
     unit = _unit(transferred)
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     for method in methods:
         every: dict[str, list[float]] = {name: [] for name in columns}
         for key, info in infos.items():

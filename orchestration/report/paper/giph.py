@@ -14,7 +14,7 @@ from envs.simulators.bounds import slr_denominator
 from envs.simulators.fifo.evaluator import Simulator
 from envs.simulators.relocation import relocation_seconds
 from methods.placing.constraints import random_placements
-from orchestration.analysis.quantity import NONE, Entry, Quantity, decimals, quantity
+from orchestration.analysis.quantity import NONE, Quantity, TableCell, decimals, quantity
 from orchestration.analysis.table import Table
 from orchestration.report.paper.study import Study, mean_and_error
 
@@ -28,7 +28,7 @@ def final(study: Study) -> Table:
     baseline = study.baseline()
     problems = {s.problem.content_hash: s.problem for s in study.scores}
     random = study.runs["problem"].map({key: _mean_random(problem) for key, problem in problems.items()})
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     for method in study.methods:
         own = study.runs[study.runs["method"] == method]
         seeds = own.groupby("seed")["value"].mean()
@@ -63,7 +63,7 @@ def _unit(problem: Problem) -> float:
 
 def by_step(study: Study) -> Table:
     """Mean best SLR so far against steps of the search, in steps a task; curves are as measured, noise included."""
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     for method in study.methods:
         found: list[list[float]] = [[] for _ in STEPS]
         for s in study.of(method):
@@ -102,7 +102,7 @@ def by_network(study: Study) -> Table:
     cells = study.pivot("network", _mean_text)
     cells = cells[sorted(cells.columns, key=_natural)]
     means = study.runs.groupby(["method", "network"])["value"].mean().unstack()
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     for method in study.methods:
         ratio = float((means.loc[method] / means.loc[baseline]).max()) if baseline in means.index and method != baseline else math.nan
         worst = quantity(lambda value: f"{value:+.1f} %" if math.isfinite(value) else NONE, "%", value=100 * (ratio - 1))
@@ -117,7 +117,7 @@ def _natural(name: str) -> tuple[Any, ...]:
 
 def pairwise(study: Study) -> Table:
     """Every method against every other: % of cases better / equal / worse."""
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     for method in study.methods:
         theirs = study.paper.get(method) or {}
         rows.append([method, *("" if o == method else study.compared(method, o) for o in study.methods)])
@@ -126,7 +126,7 @@ def pairwise(study: Study) -> Table:
     return study.table(["row against column", *study.methods], rows, "% of cases in which the row's SLR is better / equal / worse.")
 
 
-def _printed_shares(printed: list[float]) -> Entry:
+def _printed_shares(printed: list[float]) -> TableCell:
     """A paper's three percentages."""
     if len(printed) != 3:
         return " / ".join(f"{x:g}" for x in printed)

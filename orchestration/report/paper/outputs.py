@@ -10,7 +10,7 @@ import numpy as np
 
 from envs.hosts.openvino.model import agreement
 from envs.problem.errors import InputError
-from orchestration.analysis.quantity import Entry, quantity
+from orchestration.analysis.quantity import TableCell, quantity
 from orchestration.folder.ledger import entries
 from orchestration.rewards.evaluators import build_evaluator, close_evaluators
 from orchestration.specs.results import placement_array
@@ -32,7 +32,7 @@ def outputs(study: Study) -> Table:
         InputError: if the sweep did not measure with an OpenVINO host, or only one method has a placement.
     """
     best = _best(study)
-    rows: list[list[Entry]] = []
+    rows: list[list[TableCell]] = []
     for graph, methods in best.items():
         for (one, a), (other, b) in itertools.combinations(methods.items(), 2):
             found = agreement(a, b)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from orchestration.analysis.quantity import NONE, Entry, Quantity, decimals, quantity
+from orchestration.analysis.quantity import NONE, Quantity, TableCell, decimals, quantity
 from orchestration.analysis.statistics import LEVEL, stratified_bootstrap
 from orchestration.report.paper.study import finite_mean, quoted
 
@@ -29,8 +29,8 @@ def runtimes(study: Study) -> Table:
     found = {(m, g): [r.objective for r in study.runs_of(m, g)] for m in study.methods for g in graphs}
     means = {m: [finite_mean(found[m, g]) for g in graphs] for m in study.methods}
     columns = ["graph"]
-    last: list[Entry] = [f"less than {base}, geometric mean"]
-    rows: list[list[Entry]] = [[graph] for graph in graphs]
+    last: list[TableCell] = [f"less than {base}, geometric mean"]
+    rows: list[list[TableCell]] = [[graph] for graph in graphs]
     for method in study.methods:
         columns.append(method)
         for row, graph, mean in zip(rows, graphs, means[method], strict=True):

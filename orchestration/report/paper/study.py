@@ -20,7 +20,7 @@ from envs.problem.problem import Problem
 from envs.simulators.bounds import slr_denominator
 from envs.simulators.fifo.evaluator import Simulator
 from orchestration.analysis.load import SweepRecord
-from orchestration.analysis.quantity import NONE, Entry, Quantity, quantity, shares, with_error
+from orchestration.analysis.quantity import NONE, Quantity, TableCell, quantity, shares, with_error
 from orchestration.analysis.runs import ProblemInfo, Run
 from orchestration.analysis.source import origin
 from orchestration.analysis.table import Table
@@ -155,7 +155,7 @@ class Study:
         names = list(dict.fromkeys(column for _, column in cells))
         return pd.DataFrame([[cells.get((m, c), NONE) for c in names] for m in self.methods], self.methods, names, dtype=object)
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Entry]], *notes: str, left: int = 1, footer: int = 0) -> Table:
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[TableCell]], *notes: str, left: int = 1, footer: int = 0) -> Table:
         """With the entry's title and note, and a column of the paper's where it gives numbers by row."""
         if self.paper and not self.printed:
             columns = [*columns, "paper"]
@@ -173,7 +173,7 @@ def _value(problem: Problem, run: Run) -> float:
     return float(m.objective[0]) / (slr_denominator(problem) if problem.objective == "makespan" else 1.0)
 
 
-def quoted(printed: Any) -> Entry:
+def quoted(printed: Any) -> TableCell:
     """A paper's figure as a definition gives it: a number, or words such as OOM."""
     if isinstance(printed, int | float) and not isinstance(printed, bool):
         return quantity(lambda value: str(printed), value=printed)

@@ -16,7 +16,7 @@ from methods.placing.list_scheduling import (
     ready_order,
     upward_ranks,
 )
-from methods.testing.problems import Table, constrained_toy, make_graph, random_problem, topcuoglu
+from methods.testing.problems import GivenCosts, constrained_toy, make_graph, random_problem, topcuoglu
 
 
 def check_schedule(problem, schedule):
@@ -65,7 +65,7 @@ def test_schedules_are_possible(make, seed):
 def test_a_gap_is_used_only_with_insertion():
     # 0 and 2 are pinned to device 0; 2 waits for the transfer from 1, which leaves a gap that fits 3
     graph = make_graph([(0, 2), (1, 2)], [0.0, 5.0], [1.0, 1.0, 1.0, 2.0])
-    problem = Problem(graph, DeviceNetwork(("a", "b"), 1.0, 1.0, 0.0), Table(((1, 1), (1, 1), (1, 1), (2, 2))))
+    problem = Problem(graph, DeviceNetwork(("a", "b"), 1.0, 1.0, 0.0), GivenCosts(((1, 1), (1, 1), (1, 1), (2, 2))))
     pinned = np.array([0, 1, 0, 0], dtype=np.int16)
     order = np.array([0, 1, 2, 3])
     assert list_schedule(problem, order, pinned=pinned).start.tolist() == [0.0, 0.0, 6.0, 1.0]

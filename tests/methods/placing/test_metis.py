@@ -83,12 +83,12 @@ from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from methods.placing import metis
 from methods.placing.one_go import partition
-from methods.testing.problems import Table, make_graph
+from methods.testing.problems import GivenCosts, make_graph
 if sys.argv[1] == "inside":
     metis._PROCESS.ask = metis._Partitioner().part_graph
 graph = make_graph([(0, 1), (1, 2), (2, 3)], [1.0] * 3, [1.0] * 4)
 network = DeviceNetwork(("a", "b", "c", "d"), 1.0, 1.0, 0.0)
-partition(Problem(graph, network, Table(((1e9,) * 4, *[(1.0,) * 4] * 3))), np.arange(4), 0)
+partition(Problem(graph, network, GivenCosts(((1e9,) * 4, *[(1.0,) * 4] * 3))), np.arange(4), 0)
 """
 """One operation has all the work, so METIS runs out of vertices to bisect, and says so through the C library."""
 
