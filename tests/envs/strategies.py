@@ -142,3 +142,17 @@ def random_placements(problem: Problem, batch: int, seed: int) -> np.ndarray:
     """``batch`` feasible placements from a seed, int16[batch, V], for problems too large to draw."""
     picks = np.random.default_rng(seed).integers(0, 2**31, (batch, problem.n_nodes))
     return feasible_placements(problem, picks)
+
+
+def drawn_problem(seed: int, *, memory: float = np.inf, live_memory: bool = False) -> Problem:
+    """A problem of 10 operations on 3 devices from a seed, in halves and wholes: many ties, and some zeros."""
+    rng = np.random.default_rng(seed)
+    pairs = [(u, v) for u in range(10) for v in range(u + 1, 10)]
+    edges = [pairs[i] for i in rng.choice(len(pairs), 16, replace=False)]
+    graph = ComputationGraph(
+        tuple(f"n{i}" for i in range(10)), ("x",) * 10, rng.integers(0, 4, 10).astype(float), rng.integers(0, 3, 10) / 2, edges,
+        rng.integers(0, 5, 16) / 2, parameter_bytes=rng.integers(0, 3, 10) / 2,
+    )  # fmt: skip
+    delay = rng.integers(0, 3, (3, 3)).astype(float)
+    network = DeviceNetwork(("a", "b", "c"), [1.0, 2.0, 0.5], 2.0, delay, memory=memory, live_memory=live_memory)
+    return Problem(graph, network)

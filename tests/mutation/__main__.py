@@ -44,7 +44,8 @@ def _in(folder: str, *names: str) -> list[str]:
     return [f"tests/{folder}/{name}" for name in names]
 
 
-_FIFO = Subject(_in("envs/simulators", "test_simulators.py", "test_live_memory.py"))
+_DRAWN = "full_of_ties or (not agree and not published and not uniform and not lawful and not mean_one and not files)"
+"""Without the tests that draw examples: they take ten times as long as those of the same comparison with fixed seeds."""
 SUBJECTS: dict[str, Subject] = {
     "orchestration/specs/canonical.py": Subject(_in("orchestration/specs", "test_trial.py")),
     "orchestration/specs/trial.py": Subject(_in("orchestration/specs", "test_trial.py")),
@@ -58,15 +59,15 @@ SUBJECTS: dict[str, Subject] = {
     "orchestration/rewards/service.py": Subject(_in("orchestration/rewards", "test_service.py"), "not on_ray and not keeps_its_cpu"),
     "orchestration/folder/ledger.py": Subject(_in("orchestration/folder", "test_ledger.py"), "not killed_service"),
     "envs/simulators/bounds.py": Subject(_in("envs/simulators", "test_bounds.py"), "not large_problems"),
-    "envs/simulators/fifo/kernel.py": _FIFO,
-    "envs/simulators/live_memory.py": _FIFO,
-    "envs/simulators/work_conserving/kernel.py": Subject(_in("envs/simulators", "test_work_conserving.py")),
+    "envs/simulators/fifo/kernel.py": Subject(_in("envs/simulators", "test_simulators.py", "test_live_memory.py"), _DRAWN),
+    "envs/simulators/live_memory.py": Subject(_in("envs/simulators", "test_live_memory.py"), _DRAWN),
+    "envs/simulators/work_conserving/kernel.py": Subject(_in("envs/simulators", "test_work_conserving.py"), _DRAWN),
 }
 """What is broken, and the tests that must notice."""
 OPTIONS = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile", "mutants", "-W", "ignore"]
 PATIENCE = 5.0
 """Times as much of the processor as sound code that a wrong version may take; whatever takes more never ends, and is noticed by that."""
-SAMPLE = 250
+SAMPLE = 150
 """Of a module with more wrong versions so many are drawn, the same ones every time (``--all`` takes all)."""
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,11 +13,12 @@ from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import ReferenceSimulator, Simulator
 from envs.simulators.fifo.kernel import kernel_arrays
+from envs.simulators.fifo.reference import FifoReference
 from envs.simulators.live_memory import holds_too_much
 from envs.simulators.noise import noise_key, row_key
 from envs.sources.files import dump_problem, load_problem, save
+from tests.envs.strategies import drawn_problem, problems, random_placements
 from tests.envs.strategies import placements as some_placements
-from tests.envs.strategies import problems
 
 
 def chain(memory):
@@ -47,6 +49,27 @@ def test_a_worked_example():
     assert peaks(problem, np.array([0, 1, 0], dtype=np.int16)).tolist() == [35.0, 33.0]
     # With c elsewhere a is freed when it has arrived there and b has read it, before b's output is read.
     assert peaks(problem, np.array([0, 0, 1], dtype=np.int16)).tolist() == [33.0, 29.0]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_peaks_are_those_of_the_reference(noise):
+    for seed in range(8):
+        problem = drawn_problem(seed, memory=0.0, live_memory=True)
+        for row, placement in enumerate(random_placements(problem, 3, seed)):
+            one = FifoReference(problem, placement, noise, int(noise_key(seed)), row)
+            one.run()
+            np.testing.assert_array_equal(peaks(problem, placement, noise, seed, row), one.peak_bytes(), f"{seed}, {placement}")
+
+
+def test_where_everything_fits_at_once_no_times_are_looked_at():
+    """a is read twice on the other device, 6 bytes and 10 bytes of it: one copy of 10 is held there."""
+    graph = ComputationGraph(
+        ("a", "b", "c"), ("x",) * 3, [1.0] * 3, [10.5, 0.5, 0.0], [(0, 1), (0, 2)], [6.0, 10.0], parameter_bytes=[2, 3.5, 1]
+    )
+    problem = Problem(graph, replace(chain(0.0).network, memory=np.array([13.0, 16.0])))
+    placement, nowhere, peak = np.array([0, 1, 1], dtype=np.int16), np.full(3, np.nan), np.empty(2)
+    said = holds_too_much(placement, kernel_arrays(problem), 0.0, row_key(noise_key(0), 0), nowhere, nowhere, peak)
+    assert said is False and peak.tolist() == [13, 16]
 
 
 def test_what_is_freed_at_some_time_is_free_for_what_begins_then():

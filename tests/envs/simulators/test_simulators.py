@@ -14,8 +14,8 @@ from envs.problem.measurement import Outcome, concatenate
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import ReferenceSimulator, Simulator
+from tests.envs.strategies import drawn_problem, problems, random_placements
 from tests.envs.strategies import placements as some_placements
-from tests.envs.strategies import problems
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "data" / "fifo_runs.json").read_text())
 
@@ -79,6 +79,17 @@ def test_batches_threads_and_single_rows_agree(data):
         np.testing.assert_array_equal(whole.outcome, other.outcome)
     np.testing.assert_array_equal(whole[3].seconds, whole.seconds[3:4])
     assert whole[3].first == 3
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_kernel_and_simpy_agree_on_problems_full_of_ties(noise):
+    for seed in range(6):
+        problem = drawn_problem(seed)
+        batch = random_placements(problem, 3, seed)
+        compiled, reference = (s.evaluate(problem, batch, seed, first=2, trace=True) for s in (Simulator(noise), ReferenceSimulator(noise)))
+        for name in ("outcome", "seconds", "start", "finish"):
+            np.testing.assert_array_equal(getattr(compiled, name), getattr(reference, name), name)
+        np.testing.assert_array_equal(Simulator(noise).evaluate(problem, batch, seed, first=2).seconds, reference.seconds)
 
 
 def two_tasks(**network) -> Problem:

@@ -15,8 +15,8 @@ from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.simulators.work_conserving.discipline import SHARING, STRATEGIES, Discipline
 from envs.simulators.work_conserving.evaluator import ReferenceWorkConservingSimulator, WorkConservingSimulator
+from tests.envs.strategies import drawn_problem, problems, random_placements, share
 from tests.envs.strategies import placements as some_placements
-from tests.envs.strategies import problems, share
 
 disciplines = st.builds(
     Discipline, st.sampled_from(STRATEGIES), st.integers(1, 3), st.sampled_from(SHARING), st.sampled_from([False, False, True])
@@ -40,6 +40,29 @@ def test_kernel_and_simpy_agree_bit_for_bit(data, discipline, noise, everywhere,
         np.testing.assert_array_equal(getattr(a, key), getattr(b, key), err_msg=key)
     for x, y in zip(a.transfers, b.transfers, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+@pytest.mark.parametrize(
+    "discipline",
+    [
+        Discipline(), Discipline("longest-path", 2, "sender"), Discipline("depth-first", 1, "bus"), Discipline(synchronous=True),
+        Discipline(processors=(0, (0, 1), 1)), Discipline("breadth-first", 2, processors=(0, 0, 1)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_kernel_and_simpy_agree_on_problems_full_of_ties(discipline, noise):
+    for seed, memory, everywhere in ((0, np.inf, True), (1, 12.0, False), (2, 6.0, True), (3, 9.0, False)):
+        problem = drawn_problem(seed, memory=memory)
+        batch = random_placements(problem, 3, seed)
+        simulators = (
+            s(discipline, noise, inputs_everywhere=everywhere) for s in (WorkConservingSimulator, ReferenceWorkConservingSimulator)
+        )
+        fast, plain = (s.evaluate(problem, batch, seed, first=2, trace=True) for s in simulators)
+        for name in ("outcome", "seconds", "objective", "start", "finish"):
+            np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name), err_msg=name)
+        for a, b in zip(fast.transfers, plain.transfers, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("discipline", [Discipline(), Discipline("longest-path", 2, "sender"), Discipline(synchronous=True)], ids=str)
