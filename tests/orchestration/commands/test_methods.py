@@ -89,6 +89,6 @@ def test_what_a_method_can_do_is_what_its_class_does(listed, name):
 def test_the_text_names_every_setting_once(listed):
     lines = text([listed["giph"]], whole=True)
     assert all(lines.count(f" {s.name}: ") == 1 for s in listed["giph"].settings)
-    assert "batch: int from 1 to 1000000 = 1" in lines and "learning.clip: float or null above 0 and at most 1e+12 = null" in lines
+    assert "batch: int from 1 to 1000000 = 1" in lines and "learning.clip: float or null above 0 and at most 1000000000000 = null" in lines
     assert "[learns, many problems at once; methods.giph.giph]" in lines
     assert "[tries a fixed list, ignores the seed; methods.heuristics.heft]" in text([listed["heft"]])
