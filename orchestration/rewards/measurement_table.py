@@ -11,6 +11,7 @@ import numpy as np
 from envs.problem.columns import Column, columns
 from envs.problem.measurement import Rows
 
+_FIRST_SLOTS = 1024
 _ENTRY_BYTES = 200
 """Rough size of one entry without its placement: key object, dict slot, values."""
 
@@ -51,12 +52,12 @@ class MeasurementTable:
         self._index: dict[Hashable, dict[bytes, int]] = {}
         self._bytes = 0
         self._size = 0
-        self._done = np.zeros(1024, dtype=bool)
-        self._host = np.empty(1024, dtype=np.int32)
+        self._done = np.zeros(_FIRST_SLOTS, dtype=bool)
+        self._host = np.empty(_FIRST_SLOTS, dtype=np.int32)
         self._hosts: list[str] = []
-        self._numbers = {name: c.lacking(1024) for name, c in self._columns.items() if c.numbers}
+        self._numbers = {name: c.lacking(_FIRST_SLOTS) for name, c in self._columns.items() if c.numbers}
         # of numbers that only some rows have: which have
-        self._having = {name: np.zeros(1024, dtype=bool) for name, c in self._columns.items() if c.numbers and c.optional}
+        self._having = {name: np.zeros(_FIRST_SLOTS, dtype=bool) for name, c in self._columns.items() if c.numbers and c.optional}
         self._others: dict[str, dict[int, Any]] = {name: {} for name, c in self._columns.items() if not c.numbers}
 
     def slots(self, context: Hashable, placements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +85,7 @@ class MeasurementTable:
         self._size = size
         capacity = len(self._done)
         if size > capacity:
-            more = max(size, 2 * capacity) - capacity
+            more = max(size - capacity, capacity)
             self._done = np.concatenate([self._done, np.zeros(more, dtype=bool)])
             self._host = np.concatenate([self._host, np.empty(more, dtype=np.int32)])
             self._numbers = {name: np.concatenate([old, self._columns[name].lacking(more)]) for name, old in self._numbers.items()}

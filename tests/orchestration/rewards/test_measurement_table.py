@@ -8,7 +8,8 @@ from orchestration.rewards.measurement_table import MeasurementTable
 
 
 def placements(*values):
-    return np.array([[v, 1, 2] for v in values], dtype=np.int16)
+    """Of 500 operations."""
+    return np.array([[v, *range(499)] for v in values], dtype=np.int16)
 
 
 def measured(*values, host="h", **more):
@@ -102,7 +103,8 @@ def test_it_grows_without_losing_anything(step):
 
 
 def test_it_forgets_when_it_is_full_and_nobody_reads():
-    one = 3 * 2 + 200  # bytes of an entry: the placement and the rest
+    one = 500 * 2 + 200  # bytes of an entry: the placement and the rest
+    assert MeasurementTable().limit_bytes == 256 * 2**20
     table = MeasurementTable(limit_bytes=2 * one)
     for limit_is_passed, value in ((False, 5), (False, 6), (False, 7), (True, 8)):
         with table.reading():
