@@ -36,7 +36,7 @@ def peaks(problem, placement, noise=0.0, seed=0, first=0):
         replace(problem, network=replace(problem.network, memory=np.inf)), placement[None, :], seed, first=first, trace=True
     )
     arrays, peak = kernel_arrays(problem), np.empty(problem.n_devices)
-    stream = row_key(noise_key(seed), first)
+    stream = np.uint64(row_key(noise_key(seed), first))
     holds_too_much(placement, arrays, noise, stream, found.start[0], found.finish[0], peak)
     return peak
 
@@ -68,7 +68,7 @@ def test_where_everything_fits_at_once_no_times_are_looked_at():
     )
     problem = Problem(graph, replace(chain(0.0).network, memory=np.array([13.0, 16.0])))
     placement, nowhere, peak = np.array([0, 1, 1], dtype=np.int16), np.full(3, np.nan), np.empty(2)
-    said = holds_too_much(placement, kernel_arrays(problem), 0.0, row_key(noise_key(0), 0), nowhere, nowhere, peak)
+    said = holds_too_much(placement, kernel_arrays(problem), 0.0, np.uint64(row_key(noise_key(0), 0)), nowhere, nowhere, peak)
     assert said is False and peak.tolist() == [13, 16]
 
 
