@@ -16,7 +16,7 @@ GRAPHS, SEEDS, LOADS = 100, 10, 5
 
 
 def measure(folder: Path | None = None) -> list[Figure]:
-    """The sweep of `tests.orchestration.big_sweep`, or that of a ``folder``, whose trials ran before; the report is made in this process."""
+    """Of the sweep of `tests.orchestration.big_sweep`, or of one in a ``folder`` that ran before; the report is made in this process."""
     from orchestration.report.finish import finish_sweep
     from orchestration.specs.layout import PAGE
     from tests.orchestration import big_sweep

@@ -17,6 +17,7 @@ from orchestration.cli.main import main
 from placewright import InputError
 from tests.orchestration.sweeps_for_tests import SWEEP
 
+ROOT = Path(__file__).parents[2]
 NAMES = {
     "ComputationGraph": None,
     "DeviceNetwork": None,
@@ -172,3 +173,16 @@ def test_what_was_learned_places_other_problems(tmp_path: Path) -> None:
     assert (placewright.load_policy(file.parent).place(other) == placement).all()
     with pytest.raises(InputError, match="no policy of 'learnt'"):
         done.policy("learnt")
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells one after another, as a kernel runs them."""
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "examples" / "first_steps.ipynb").read_text(encoding="utf-8"))["cells"]
+    kernel: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), kernel)
+    assert kernel["placed"]["local-search"].makespan <= kernel["placed"]["heft"].makespan
+    assert kernel["results"].page.is_file() and "<table" in kernel["results"]._repr_html_()
