@@ -153,7 +153,7 @@ ORDER = {
         "cli", "driver", "commands", "report", "plots", "trials", "analysis", "tracking", "search", "folder", "definition",
         "rewards", "specs",
     ),
-    "methods": ("", "heuristics", "learning", "nets", "placing", "testing", "contract"),
+    "methods": ("", "heuristics", "learning", "searching", "nets", "placing", "testing", "contract"),
     "envs": ("sources", "hosts", "simulators", "graphs", "networks", "costs", "testing", "problem"),
 }  # fmt: skip
 """Rooms of each floor from the top down: a room imports only what stands below it. In ``methods`` the papers' methods are the top room."""

@@ -11,6 +11,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from envs.problem.problem import Problem
+from envs.simulators.gathering import gathering_bound
 
 _EXACT_PAIRS = 20_000
 """Up to this many group-device pairs the total-work bound solves its linear program; above, it first merges similar groups."""
@@ -51,14 +52,27 @@ def total_work_bound(problem: Problem) -> float:
     large problems, of one in which similar groups are merged. So the bound holds whatever λ is and whatever the solver's tolerance.
     """
     seconds = _group_seconds(problem)
-    bound = _dual_value(seconds, _device_weights(_merged(seconds)))
+    bound = _dual_value(seconds, device_weights(problem))
     # The simulators add the same times in another order; this covers the rounding of both sums.
     return bound * (1 - 2 * problem.n_nodes * np.finfo(np.float64).eps)
+
+
+def device_weights(problem: Problem) -> np.ndarray:
+    """λ of `total_work_bound`: what a second on each device is worth where all work is shared out at best, float64[D], sum 1."""
+    return _device_weights(_merged(_group_seconds(problem)))
 
 
 def makespan_bound(problem: Problem) -> float:
     """The larger of `critical_path_bound` and `total_work_bound`, seconds."""
     return max(critical_path_bound(problem), total_work_bound(problem))
+
+
+def strong_bound(problem: Problem) -> float:
+    """What no placement can beat, by all that is known here; minutes for thousands of operations, where `lower_bound` takes seconds."""
+    bound = lower_bound(problem)
+    if problem.objective == "makespan":
+        bound = max(bound, gathering_bound(problem, device_weights(problem)))
+    return bound
 
 
 def energy_bound(problem: Problem) -> float:

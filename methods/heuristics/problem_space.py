@@ -3,10 +3,12 @@
 Storer, Wu and Vaccari (Management Science 38(10), 1992) search the problems that a heuristic is shown instead of its solutions: every
 point is a good schedule, and neighbours share what matters. Here the heuristics are HEFT, CPOP and earliest finish first, with and
 without gaps (`methods.placing.varied_schedules`); a point is one of them, a factor on every operation's seconds on every device, and a
-factor on all transfers. Each proposal takes one of the best points, lets some of its factors wander (log-normal steps), and now
-and then changes the heuristic or the factor on transfers. With probability ``moves`` it is a move of local search instead
-(`methods.placing.moves`), so that both work on the same elite; what gains most is drawn most. Moves of one round that improve the best
-point are tried all together in the next.
+factor on all transfers. A variation takes one of the best points, lets some of its factors wander (log-normal steps), and now
+and then changes the heuristic or the factor on transfers.
+
+Local search takes turns with it: a proposal is either a variation or a move from a current placement, which
+anneals, drifts over plateaus and restarts (`methods.searching.annealing`), and goes to a better placement whoever found it. What
+gained more per proposal is drawn more, and moves of one round that improve the current placement are tried all together in the next.
 
 It starts from the one-go heuristics, so it never ends above them; what moves found, and starts that are no list schedules, are varied from
 the point that they came from, or from no variation.
@@ -16,26 +18,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from envs.problem.measurement import Measurements
 from envs.problem.ranges import Count, Positive, Share, ShareAboveNone
-from envs.simulators.period import device_loads
 from methods.contract.method import Method, Proposal
-from methods.placing.constraints import fit_memory, unit_of, units
-from methods.placing.list_scheduling import critical_chain
+from methods.placing.constraints import fit_memory
 from methods.placing.meta_ops import enumerate_meta_ops
-from methods.placing.moves import OPERATORS, random_move, unit_graph
 from methods.placing.starts import good_starts
 from methods.placing.varied_schedules import KINDS, varied_schedules
+from methods.searching.annealing import Annealing
 
 MOST_GAIN = 0.05
 """Gains count up to this, so that one lucky proposal does not decide what is drawn from then on."""
 TRIES = 5
 """Times that a proposal is drawn again if it was proposed before."""
+EXPLORE = 0.05
+"""Part of the draws that do not depend on what gained before."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,16 @@ class ProblemSpaceConfig:
     """Probability that a varied point changes its heuristic."""
     change_transfers: Share = 0.2
     """Probability that it draws its factor on transfers anew."""
-    moves: Share = 0.25
-    """Probability that a proposal is a move of local search, before anything is known of their success."""
+    moves: Share = 0.5
+    """Probability that a proposal is a move of local search, where that does not depend on what gained before."""
+    temperature: Positive = 0.01
+    """Initial temperature of the moves' current placement, as a part of its objective."""
+    cooling: ShareAboveNone = 0.97
+    """Factor on the temperature a round."""
+    patience: Count = 60
+    """Rounds without a new best before the moves restart from one of the best points, shaken and hot."""
+    critical: Share = 0.7
+    """Probability that a move starts on the critical chain."""
 
 
 @dataclass(eq=False)
@@ -70,8 +79,6 @@ class Points:
     """Factor on transfers, float64[N]."""
     kind: np.ndarray
     """Heuristic, int64[N]."""
-    chain: np.ndarray
-    """Units that fix the objective, bool[N, U]."""
     value: np.ndarray
     """Objective, float64[N]; infinite before it is measured."""
 
@@ -92,15 +99,15 @@ class ProblemSpace(Method):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._unit, self._heads, self._graph = unit_of(self.problem), units(self.problem), unit_graph(self.problem)
+        self._annealing = Annealing(self.problem, self.config, self.rng)
+        self._given = 0  # starts left that are no plain schedules; they come first
         self._queue = self._starts()
         self._elite = self._queue.take(np.zeros(0, dtype=np.int64))
         self._asked = self._elite
-        self._seen: set[bytes] = set()
-        # Of varying, and of each operator of local search: relative gains on their points, and proposals, forgetting slowly.
-        self._success, self._tried = np.full(1 + len(OPERATORS), 0.002), np.full(1 + len(OPERATORS), 2.0)
-        self._arm, self._parent = np.zeros(0, dtype=np.int64), np.zeros(0)  # of what was asked last: how, and the value of its point
-        self._together = np.zeros((0, self.problem.n_nodes), dtype=np.int16)
+        # Of variations and of moves: relative gains, and proposals, forgetting slowly.
+        self._gained, self._tried = np.full(2, 0.002), np.full(2, 2.0)
+        self._moves = 0  # rows that are moves, of what was asked last; -1: it was starts
+        self._starting = True  # whether they were those of the one-go methods, which moves begin from
 
     def _starts(self) -> Points:
         """Every heuristic on the costs as they are, and the placements of the other one-go methods, each placement once."""
@@ -113,6 +120,7 @@ class ProblemSpace(Method):
         plain.placement = self._decode(plain)
         both = others.join(plain)
         _, first = np.unique(both.placement, axis=0, return_index=True)
+        self._given = int((first < len(given)).sum())
         return both.take(np.sort(first))
 
     def _points(self, kind: np.ndarray) -> Points:
@@ -120,7 +128,7 @@ class ProblemSpace(Method):
         n, v = len(kind), self.problem.n_nodes
         return Points(
             np.zeros((n, v), dtype=np.int16), np.zeros((n, v, self.problem.n_devices), dtype=np.float32), np.ones(n), kind,
-            np.zeros((n, len(self._heads)), dtype=bool), np.full(n, np.inf),
+            np.full(n, np.inf),
         )  # fmt: skip
 
     def _decode(self, points: Points) -> np.ndarray:
@@ -129,111 +137,84 @@ class ProblemSpace(Method):
 
     def propose(self, n: int) -> list[Proposal]:
         if len(self._queue.value):
-            first = np.arange(min(n, len(self._queue.value)))
-            self._asked, self._queue = self._queue.take(first), self._queue.take(np.arange(len(first), len(self._queue.value)))
-            self._arm = np.full(len(first), -1)
-        else:
-            self._asked = self._vary(min(n, self.config.batch))
-        self._seen.update(map(_key, self._asked.placement))
+            return [Proposal(0, self._next_starts(n).placement)]
+        n = min(n, self.config.batch)
+        rate = self._gained / self._tried
+        share = EXPLORE * self.config.moves + (1.0 - EXPLORE) * rate[1] / rate.sum()
+        self._moves = int(self.rng.binomial(n, share))
+        moved = self._elite.take(np.zeros(self._moves, dtype=np.int64))  # what is known of the best point is known of its neighbours
+        moved.placement = self._annealing.propose(self._moves)
+        self._asked = moved.join(self._vary(n - self._moves))
         return [Proposal(0, self._asked.placement)]
 
+    def _next_starts(self, n: int) -> Points:
+        count = min(n, self._given or len(self._queue.value))
+        self._starting, self._given = self._given > 0, max(0, self._given - count)
+        self._asked, self._queue = self._queue.take(np.arange(count)), self._queue.take(np.arange(count, len(self._queue.value)))
+        self._moves = -1
+        return self._asked
+
     def _vary(self, n: int) -> Points:
-        """Neighbours of the elite, drawn again from twice as far where they were proposed before."""
-        points, self._arm, self._parent = self._neighbours(n, self.config.step)
+        """Variations of the elite, drawn again from twice as far where they were proposed before."""
+        points = self._variations(n, self.config.step)
+        again = np.arange(n)
         for k in range(TRIES):
-            again = np.array([i for i, p in enumerate(points.placement) if _key(p) in self._seen], dtype=np.int64)
+            again = np.array([i for i in again if not self._annealing.note(points.placement[i])], dtype=np.int64)
             if not len(again):
                 break
-            redrawn, self._arm[again], self._parent[again] = self._neighbours(len(again), self.config.step * 2.0 ** (k + 1))
+            redrawn = self._variations(len(again), self.config.step * 2.0 ** (k + 1))
             for key in points.__dataclass_fields__:
                 getattr(points, key)[again] = getattr(redrawn, key)
-        if len(self._together):
-            points.placement[0], self._arm[0] = fit_memory(self.problem, self._together)[0], -1
         return points
 
-    def _neighbours(self, n: int, step: float) -> tuple[Points, np.ndarray, np.ndarray]:
-        """New points, how each came about, and the value of the point that it came from."""
+    def _variations(self, n: int, step: float) -> Points:
         c, rng, problem = self.config, self.rng, self.problem
-        rate = self._success / self._tried
-        odds = 0.75 * rate / rate.sum() + 0.25 * np.concatenate(([1.0 - c.moves], np.full(len(OPERATORS), c.moves / len(OPERATORS))))
-        arm = rng.choice(len(odds), n, p=odds)
-        # Moves change little, so they pay on the best point; varied schedules differ enough to profit from others.
-        rank = np.where(arm == 0, np.minimum(rng.geometric(c.greed, n) - 1, len(self._elite.value) - 1), 0)
-        points = self._elite.take(rank)
-        parent, points.value = points.value, np.full(n, np.inf)
-        for i in np.flatnonzero(arm > 0):
-            chain = np.flatnonzero(points.chain[i])
-            units_moved = random_move(self._graph, points.placement[i, self._heads], int(arm[i]) - 1, rng, chain, 0.7)
-            points.placement[i] = units_moved[self._unit]
-        varied = np.flatnonzero(arm == 0)
-        for i in varied:
+        points = self._elite.take(np.minimum(rng.geometric(c.greed, n) - 1, len(self._elite.value) - 1))
+        for i in range(n):
             some = rng.random(problem.n_nodes) < np.exp(rng.uniform(np.log(2.0 / max(2, problem.n_nodes)), 0.0))
             points.factors[i, some] += step * rng.standard_normal((int(some.sum()), problem.n_devices), dtype=np.float32)
             if rng.random() < c.change_transfers:
                 points.dearer[i] = np.exp(0.7 * rng.standard_normal())
             if rng.random() < c.change_heuristic:
                 points.kind[i] = rng.integers(KINDS)
-        if len(varied):
-            points.placement[varied] = self._decode(points.take(varied))
-        points.placement = fit_memory(problem, points.placement)
-        return points, arm, parent
+        points.placement = self._decode(points)
+        return points
 
     def update(self, results: Sequence[Measurements]) -> None:
         result = results[0]
         self._asked.value = result.objective.copy()
-        self._learn()
+        if self._moves < 0:
+            (self._annealing.begin if self._starting else self._annealing.update)(result)
+        else:
+            self._learn(result.objective)
+            self._annealing.update(result)
         everything = self._elite.join(self._asked)
         _, first = np.unique(everything.placement, axis=0, return_index=True)
-        best = first[np.lexsort((first, everything.value[first]))][: self.config.elite]
-        for i in best[best >= len(self._elite.value)]:
-            everything.chain[i] = self._chain(result, int(i) - len(self._elite.value))
-        self._elite = everything.take(best)
+        self._elite = everything.take(first[np.lexsort((first, everything.value[first]))][: self.config.elite])
 
-    def _learn(self) -> None:
-        """Adds up what each way gained, and puts together the moves that improved the best point, better ones winning."""
-        self._together = self._together[:0]
-        for arm, value, parent in zip(self._arm, self._asked.value, self._parent, strict=False):
-            if arm >= 0:
-                self._tried[arm] = 0.99 * self._tried[arm] + 1.0
-                gain = 1.0 - value / parent if value < parent else 0.0
-                self._success[arm] = 0.99 * self._success[arm] + min(gain, MOST_GAIN)
-        if (self._arm < 1).all():
-            return
-        best = self._elite.value[0]
-        better = np.flatnonzero((self._arm > 0) & (self._parent == best) & (self._asked.value < best))
-        if len(better) > 1:
-            together = self._elite.placement[0].copy()
-            for row in better[np.argsort(-self._asked.value[better], kind="stable")]:
-                moved = self._asked.placement[row] != self._elite.placement[0]
-                together[moved] = self._asked.placement[row][moved]
-            self._together = together[None, :]
-
-    def _chain(self, result: Measurements, row: int) -> np.ndarray:
-        """The units that fix the objective of a measured placement, bool[U]; all of them where nothing is known."""
-        placement, chain = result.placements[row], np.zeros(len(self._heads), dtype=bool)
-        if self.problem.objective == "throughput":
-            nodes = np.flatnonzero(placement == device_loads(self.problem, placement[None, :])[0].argmax())
-        elif result.start is None or result.finish is None or not result.ok[row]:
-            nodes = np.arange(self.problem.n_nodes)
-        else:
-            nodes = critical_chain(self.problem, placement, result.start[row], result.finish[row])
-        chain[self._unit[nodes]] = True
-        return chain
+    def _learn(self, values: np.ndarray) -> None:
+        """Adds up by how much variations were below the best before them, and moves below the placement that they changed."""
+        for row, value in enumerate(values):
+            arm = int(row < self._moves)
+            best = self._annealing.value if arm else self._annealing.best
+            gain = 1.0 - value / best if value < best < np.inf else MOST_GAIN if value < best else 0.0
+            self._tried[arm] = 0.99 * self._tried[arm] + 1.0
+            self._gained[arm] = 0.99 * self._gained[arm] + min(gain, MOST_GAIN)
 
     def state(self) -> dict[str, Any]:
         points: dict[str, Any] = {name: dict(vars(getattr(self, f"_{name}"))) for name in ("queue", "elite")}
-        points |= {"arms": np.stack((self._success, self._tried)), "together": self._together}
-        return {**super().state(), **points, "seen": np.frombuffer(b"".join(sorted(self._seen)), dtype=np.uint64).copy()}
+        return {
+            **super().state(),
+            **points,
+            "given": self._given,
+            "arms": np.stack((self._gained, self._tried)),
+            "annealing": self._annealing.state(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         for name in ("queue", "elite"):
             setattr(self, f"_{name}", Points(**{key: np.array(value) for key, value in state[name].items()}))
-        self._success, self._tried = np.array(state["arms"])
-        self._together = np.array(state["together"], dtype=np.int16)
-        data = np.ascontiguousarray(state["seen"], dtype=np.uint64).tobytes()
-        self._seen = {data[i : i + 8] for i in range(0, len(data), 8)}
-
-
-def _key(placement: np.ndarray) -> bytes:
-    return blake2b(placement.tobytes(), digest_size=8).digest()
+        self._gained, self._tried = np.array(state["arms"])
+        self._given = int(state["given"])
+        self._annealing.restore(state["annealing"])

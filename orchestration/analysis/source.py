@@ -29,7 +29,7 @@ def source_of(evaluator: EvaluatorSpec) -> ScoredBy:
     """What the results of an evaluator are."""
     kind, options = evaluator.kind, evaluator.options
     simulated = simulates(kind)
-    added = options.get("noise") or options.get("measurement_noise") or options.get("relocation") is not None
+    added = options.get("relocation") is not None or any(options.get(key) for key in ("noise", "measurement_noise", "cost_error"))
     free = kind == "work-conserving" and bool(options.get("inputs_everywhere", True))
     return ScoredBy(kind, simulated, simulated and not added, free)
 

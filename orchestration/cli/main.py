@@ -1,7 +1,7 @@
 """The command ``placewright``: finds the commands beside this file, runs one, and turns errors into one readable line.
 
 A command is a module with ``add_parser(subparsers)`` and ``run(args) -> int | None``; importing it must be cheap, so its work is
-imported inside ``run``. The name of the command is the module's.
+imported inside ``run``. The name of the command is the module's, with hyphens.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ class Parser(argparse.ArgumentParser):
 
 def command_names() -> list[str]:
     """Every command, by listing the modules of this package."""
-    return sorted(m.name for m in pkgutil.iter_modules(commands.__path__) if m.name != "main")
+    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(commands.__path__) if m.name != "main")
+
+
+def _module(command: str) -> Any:
+    return importlib.import_module(f"orchestration.cli.{command.replace('-', '_')}")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -54,8 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("-V", "--version", action="store_true", help="print the version and end")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name in command_names():
-        module = importlib.import_module(f"orchestration.cli.{name}")
-        module.add_parser(subparsers)
+        _module(name).add_parser(subparsers)
     return parser
 
 
@@ -73,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     try:
         _check_paths(args)
-        code = importlib.import_module(f"orchestration.cli.{args.command}").run(args)
+        code = _module(args.command).run(args)
         sys.stdout.flush()
         return code or OK
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ from typing import Any
 
 from envs.problem.errors import InputError, nearest
 from envs.problem.measurement import BaseEvaluator
+from envs.simulators.misjudged import Misjudged
 from envs.simulators.relocation import Relocating
 from envs.simulators.work_conserving.discipline import Discipline
 from methods.contract.config import make_config
@@ -37,10 +38,12 @@ AROUND = {"openvino": "envs.hosts.openvino.choice:ToolkitChoice"}
 """A wrapper that one kind has besides: it is used where its options are given, which are options of the kind."""
 FLAT = (Discipline,)
 """Parts whose settings are options by themselves; those of others are given as a mapping, as ``measuring: {repetitions: 5}``."""
-WRAPPERS: Mapping[str, Callable[..., BaseEvaluator]] = {"measurement_noise": Noisy, "relocation": Relocating, "fail": Failing}
-"""Wrappers around whatever simulates, from the inside out, by the option that asks for them: noise of the whole measurement; the cost of
-moving away from the placement in force; failures as of infrastructure, to try recovery. The option's value is the wrapper's first
-setting, or a mapping of several."""
+WRAPPERS: Mapping[str, Callable[..., BaseEvaluator]] = {
+    "cost_error": Misjudged, "measurement_noise": Noisy, "relocation": Relocating, "fail": Failing,
+}  # fmt: skip
+"""Wrappers around whatever simulates, from the inside out, by the option that asks for them: costs that methods see wrongly; noise of the
+whole measurement; the cost of moving away from the placement in force; failures as of infrastructure, to try recovery. The option's value
+is the wrapper's first setting, or a mapping of several."""
 SERVED_SIMULATED, SERVED_REAL = ("local", "host"), ("cache", "host")
 """Options that say who serves the evaluator: whether trials simulate inside their own worker, whether a placement that was measured
 stands for later ones, and the named host or pool to ask."""

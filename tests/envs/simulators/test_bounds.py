@@ -22,9 +22,11 @@ from envs.simulators.bounds import (
     period_bound,
     schedule_length_ratio,
     slr_denominator,
+    strong_bound,
     total_work_bound,
 )
 from envs.simulators.fifo.evaluator import Simulator
+from envs.simulators.gathering import gathering_bound
 from tests.envs.simulators.test_simulators import PUBLISHED, published_problem
 from tests.envs.strategies import problems, random_placements, share
 
@@ -54,7 +56,7 @@ def test_no_placement_beats_the_bounds(data):
     found = Simulator().evaluate(problem, every[problem.valid(every)])
     assert slr_denominator(problem) <= critical_path_bound(problem) * (1 + 1e-12)
     assert makespan_bound(problem) <= found.seconds.min()
-    assert lower_bound(problem) <= found.objective.min()
+    assert lower_bound(problem) <= strong_bound(problem) <= found.objective.min()
 
 
 def test_unavoidable_communication_counts():
@@ -169,3 +171,20 @@ def test_schedule_length_ratio():
     free = table([[0.0], [0.0]])
     assert schedule_length_ratio(free, 0.0) == 1.0
     assert schedule_length_ratio(free, 1.0) == np.inf
+
+
+def test_inputs_are_gathered_on_one_device_or_their_transfers_are_paid():
+    fan = [[1, 1]] * 4 + [[1, 1]]
+    into = [[u, 4] for u in range(4)]
+    near = table(fan, into, [0.5] * 4)  # a transfer takes 1 + 0.5: two are run apart
+    assert critical_path_bound(near) == 2 and gathering_bound(near) == pytest.approx(1 + 1.5 + 1)
+    far = table(fan, into, [9] * 4)  # transfers take longer than running all on one device
+    assert gathering_bound(far) == pytest.approx(5)
+
+
+def test_what_has_heads_and_tails_shares_the_time_between():
+    seconds = [[4, 4]] + [[1, 1]] * 10 + [[3, 3]]
+    edges = [[0, v] for v in range(1, 11)] + [[v, 11] for v in range(1, 11)]
+    problem = table(seconds, edges, [0] * 20, delay=0.0)
+    assert makespan_bound(problem) == pytest.approx(8.5)  # 17 s of work on two devices; the longest path takes 8
+    assert gathering_bound(problem) == pytest.approx(4 + 10 / 2 + 3)
