@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,15 +24,14 @@ from envs.graphs.exported.sources import load_program
 from envs.hosts.child_process import ChildProcess, Fault
 from envs.hosts.engine.devices import parse_devices
 from envs.hosts.measuring import Measuring
+from envs.hosts.measuring_host import GRACE, MeasuringHost
 from envs.hosts.model_files import PLACES, model_file
 from envs.problem.errors import InputError
-from envs.problem.measurement import BaseEvaluator, Measurements, Outcome
+from envs.problem.measurement import Measurements, Outcome
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import as_placements
 from envs.simulators.work_conserving.discipline import Discipline
 
-_START_LIMIT = 120.0
-_GRACE = 5.0
 # One thread a kernel; freed memory is kept by the process, or page faults would dominate every large output.
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
@@ -42,7 +40,7 @@ _ENVIRONMENT = {
 
 
 @dataclass
-class Engine(BaseEvaluator):
+class Engine(MeasuringHost):
     """Runs placements for real and measures them.
 
     Nodes of a problem's graph must have the op types of `envs.hosts.engine.kernels`, as the sharded graphs do, or be those of a program
@@ -50,7 +48,8 @@ class Engine(BaseEvaluator):
     with this process.
     """
 
-    measures_for_real: ClassVar[bool] = True
+    child: ClassVar[str] = "envs.hosts.engine.child"
+    environment: ClassVar[Mapping[str, str]] = _ENVIRONMENT
     devices: tuple[str, ...]
     """The real device of each device of the network: ``cpu:0``, ``cpu:0-3``, ``cpu:0+2`` or ``cuda:0``; several may share one."""
     discipline: Discipline = field(default_factory=Discipline)
@@ -66,9 +65,6 @@ class Engine(BaseEvaluator):
     ``{model: NAME, **options}``, each with ``input_shapes`` if need be."""
     prepare_limit: float = 300.0
     """Seconds to make a problem's inputs and run it once on the CPU."""
-    _process: ChildProcess | None = field(default=None, init=False, repr=False, compare=False)
-    _prepared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.devices, list | tuple) or not all(isinstance(d, str) for d in self.devices):
@@ -82,11 +78,6 @@ class Engine(BaseEvaluator):
         """Everything that decides what a measurement means."""
         links = "emulated" if self.emulate_links else "real"
         return f"engine:{self.discipline.text} links={links} runs={self.measuring.text} on {','.join(self.devices)}"
-
-    @property
-    def deterministic(self) -> bool:
-        """Never: the times are real."""
-        return False
 
     @property
     def fingerprint(self) -> str:
@@ -139,7 +130,7 @@ class Engine(BaseEvaluator):
             InputError: for a graph that is of no exported program.
             Fault: if the process ends or takes too long.
         """
-        limit = self.measuring.time_limit + _GRACE
+        limit = self.measuring.time_limit + GRACE
         return np.asarray(self._ready(problem).ask(limit, "measure_whole", problem.content_hash, device, repetitions))
 
     def _row(self, problem: Problem, placement: np.ndarray) -> dict[str, Any]:
@@ -149,7 +140,7 @@ class Engine(BaseEvaluator):
         except Fault as fault:
             return _row(Outcome.INFRASTRUCTURE, str(fault))
         try:
-            row = process.ask(limit + _GRACE, "measure", problem.content_hash, placement)
+            row = process.ask(limit + GRACE, "measure", problem.content_hash, placement)
         except Fault as fault:
             return _row(Outcome.TOO_SLOW if fault.late else Outcome.INFRASTRUCTURE, str(fault))
         if not row["run"].clean:
@@ -158,45 +149,29 @@ class Engine(BaseEvaluator):
 
     def _ready(self, problem: Problem) -> ChildProcess:
         """The process, started if need be, with the problem prepared."""
-        if self._process is None or not self._process.alive:
-            self._process, self._prepared = ChildProcess("envs.hosts.engine.child", _ENVIRONMENT), []
-            self._process.ask(
-                _START_LIMIT, "open", self.devices, self.discipline, self.measuring, self.emulate_links, self.check_results, self.input_seed
-            )
+        process = self._started()
         if problem.content_hash not in self._prepared:
             archive = self._archive(problem.graph.name)
-            self._process.ask(self.prepare_limit, "prepare", problem, *((archive, problem.graph.name) if archive else ()))
+            process.ask(self.prepare_limit, "prepare", problem, *((archive, problem.graph.name) if archive else ()))
             self._prepared = [*self._prepared, problem.content_hash][-4:]
-        return self._process
+        return process
+
+    def _opening(self) -> tuple[Any, ...]:
+        return self.devices, self.discipline, self.measuring, self.emulate_links, self.check_results, self.input_seed
 
     def _archive(self, name: str) -> Path | None:
         """The file of a graph's program, written once: its process neither imports nor builds what is the user's."""
         spec = self.models.get(name)
         if spec is None:
             return None
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="placewright-")
-        path = Path(self._folder.name) / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.pt2"
-        if not path.exists():
+        if name not in self._written:
             import torch
 
+            path = self._scratch() / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.pt2"
             torch.export.save(program_of(spec)[0], path)
-        return path
-
-    def close(self) -> None:
-        """End the measuring process; the next measurement starts another."""
-        self._end()
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process, self._prepared = None, []
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": None, "_prepared": [], "_folder": None}
+            self._written[name] = path
+        written: Path = self._written[name]
+        return written
 
 
 def program_of(spec: Mapping[str, Any]) -> tuple[Any, str]:

@@ -8,7 +8,6 @@ its limit). INFRASTRUCTURE is about everything else.
 from __future__ import annotations
 
 import signal
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,24 +20,23 @@ import numpy as np
 
 from envs.costs.operation_times import graph_signature
 from envs.graphs import capture
-from envs.hosts.child_process import ChildProcess, Fault
+from envs.hosts.child_process import Fault
 from envs.hosts.engine.host import fingerprint as machine
 from envs.hosts.measuring import Measuring
+from envs.hosts.measuring_host import GRACE, START_LIMIT, MeasuringHost
 from envs.hosts.model_files import PLACES, model_file
 from envs.hosts.openvino.devices import HostDevice, parse_devices
 from envs.hosts.openvino.model import Agreement
 from envs.hosts.openvino.rows import ended
 from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph
-from envs.problem.measurement import BaseEvaluator, Measurements, Outcome
+from envs.problem.measurement import Measurements, Outcome
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import as_placements
 
 HSDAG_PROTOCOL = Measuring(warm_up=0, repetitions=10, average_last=5)
 """10 runs, mean of the last 5 (HSDAG, Table 2)."""
 MODES = ("serial", "overlapped", "hetero")
-_START_LIMIT = 120.0
-_GRACE = 5.0
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,14 @@ class Detail:
 
 
 @dataclass
-class OpenVinoHost(BaseEvaluator):
+class OpenVinoHost(MeasuringHost):
     """Compiles placements of OpenVINO models for this machine's devices and measures them.
 
     A problem's graph must be captured from a model (`envs.graphs.capture`), and its network's devices be those given here. Use it as
     a context manager, or call `close`, to end its process; one left open ends with this process.
     """
 
-    measures_for_real: ClassVar[bool] = True
+    child: ClassVar[str] = "envs.hosts.openvino.child"
     devices: Mapping[str, HostDevice | Any]
     """What stands for each device of the network (see `envs.hosts.openvino.devices.parse_devices`)."""
     mode: str = "hetero"
@@ -94,10 +92,6 @@ class OpenVinoHost(BaseEvaluator):
     """Seconds to read a model and run it once unplaced."""
     input_seed: int = 0
     """What the models' inputs are drawn from."""
-    _process: ChildProcess | None = field(default=None, init=False, repr=False, compare=False)
-    _prepared: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False, repr=False, compare=False)
-    _written: dict[str, tuple[Path, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.devices = parse_devices(self.devices)
@@ -117,11 +111,6 @@ class OpenVinoHost(BaseEvaluator):
         limits = f"{self.compile_limit:g}s+{self.measuring.time_limit:g}s{memory}"
         checks = f"within={self.tolerance:g} inputs={self.input_seed} limits={limits}"
         return f"openvino:{self.mode} runs={self.measuring.text} {checks} on {devices}"
-
-    @property
-    def deterministic(self) -> bool:
-        """Never: the times are real."""
-        return False
 
     @property
     def fingerprint(self) -> str:
@@ -208,7 +197,7 @@ class OpenVinoHost(BaseEvaluator):
 
     def describe(self) -> list[str]:
         """What each device is, for reports."""
-        return self._started().ask(_START_LIMIT, "describe")
+        return self._started().ask(START_LIMIT, "describe")
 
     def _detail(self, row: dict[str, Any]) -> Detail:
         outcome = Outcome(row["outcome"])
@@ -229,13 +218,13 @@ class OpenVinoHost(BaseEvaluator):
             key, failed = self._ready(graph)
         except Fault as fault:
             raise Fault(False, str(fault)) from None
-        return failed or self._started().ask(self.compile_limit + _GRACE, command, key, *arguments)
+        return failed or self._started().ask(self.compile_limit + GRACE, command, key, *arguments)
 
     def _of_compiled(self, command: str) -> Any:
         """What the process answers about what it compiled last."""
         if self._process is None:
             raise Fault(False, "the measuring process was ended")
-        return self._process.ask(self.measuring.time_limit + _GRACE, command)
+        return self._process.ask(self.measuring.time_limit + GRACE, command)
 
     def _measured(self, graph: ComputationGraph, command: str, *arguments: Any) -> dict[str, Any]:
         """The child's answer; a plugin that dies twice over a placement is the placement's fault."""
@@ -260,18 +249,8 @@ class OpenVinoHost(BaseEvaluator):
                 if deaths == 2:
                     return ended(Outcome.INVALID, f"a plugin died twice over the placement ({_signal_name(-fault.exit_code)})")
 
-    def _started(self) -> ChildProcess:
-        if self._process is None or not self._process.alive:
-            self._process, self._prepared = ChildProcess("envs.hosts.openvino.child", {}), set()
-            try:
-                self._process.ask(
-                    _START_LIMIT, "open", dict(self.devices), self.mode, self.measuring, self.tolerance, self.keep_compiled,
-                    self.memory_limit, self.input_seed,
-                )  # fmt: skip
-            except InputError:
-                self.close()
-                raise
-        return self._process
+    def _opening(self) -> tuple[Any, ...]:
+        return dict(self.devices), self.mode, self.measuring, self.tolerance, self.keep_compiled, self.memory_limit, self.input_seed
 
     def _ready(self, graph: ComputationGraph) -> tuple[str, dict[str, Any] | None]:
         """The key of a graph whose model the process has read, and the answer if it has too little memory for that."""
@@ -280,7 +259,7 @@ class OpenVinoHost(BaseEvaluator):
             path, shapes = self._ir(graph)
             if (failed := process.ask(self.prepare_limit, "prepare", key, path, shapes, graph)) is not None:
                 return key, failed
-            self._prepared.add(key)
+            self._prepared.append(key)
         return key, None
 
     def _ir(self, graph: ComputationGraph) -> tuple[Path, Any]:
@@ -295,28 +274,15 @@ class OpenVinoHost(BaseEvaluator):
                 )
             options = {k: v for k, v in spec.items() if k not in ("model", "input_shapes", *PLACES)}
             source = capture.resolve(spec.get("model") or model_file(spec), None, spec.get("input_shapes"), options)
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="placewright-")
-            path = Path(self._folder.name) / f"{key[:16]}.xml"
+            path = self._scratch() / f"{key[:16]}.xml"
             with capture.written_ir(source) as written:
                 for suffix in (".xml", ".bin"):
                     copyfile(written.with_suffix(suffix), path.with_suffix(suffix))
             if graph_signature(capture.capture(path, input_shapes=source.shapes, cache=False)) != graph_signature(graph):
                 raise InputError(f"graph {graph.name!r} is not that of the host's model {source.name!r}; check its options and shapes")
             self._written[key] = (path, source.shapes)
-        return self._written[key]
-
-    def close(self) -> None:
-        """End the measuring process; the next measurement starts another."""
-        if self._process is not None:
-            self._process.kill()
-            self._process, self._prepared = None, set()
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder, self._written = None, {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_process": None, "_prepared": set(), "_folder": None, "_written": {}}
+        found: tuple[Path, Any] = self._written[key]
+        return found
 
 
 def _within_pieces(problem: Problem, placement: np.ndarray, detail: Detail) -> np.ndarray:

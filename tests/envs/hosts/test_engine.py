@@ -317,6 +317,10 @@ def test_bad_input_is_explained(engine):
         parse_devices(("tpu:0",))
     with pytest.raises(InputError, match="names core 4095"):
         parse_devices(("cpu:4095",))
+    with Engine((CORE, "cpu:4095")) as absent:
+        for _ in range(2):  # the process that refused is not asked again
+            with pytest.raises(InputError, match="names core 4095"):
+                absent.evaluate(problem_of("ffnn", 2), np.zeros((1, 192), dtype=np.int16))
     with pytest.raises(InputError, match="average_last is 11"):
         Measuring(average_last=11)
     with pytest.raises(InputError, match="the limit finite"):
