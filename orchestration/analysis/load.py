@@ -55,8 +55,13 @@ class SweepRecord:
         return self.baseline if self.baseline in {r.method for r in self.collection.runs} else None
 
 
-def sweep_folder(sweep: str, home: Path = HOME) -> Path:
+def sweep_folder(sweep: str, home: Path = HOME, *, started: bool = True) -> Path:
     """The directory of a sweep given by name, by directory or by its YAML file.
+
+    Args:
+        sweep: one of these.
+        home: the folder with the directories of all sweeps.
+        started: whether it must have one; if not, a sweep's file says where it will be.
 
     Raises:
         InputError: naming the nearest sweep that has run, if this one has not.
@@ -64,9 +69,10 @@ def sweep_folder(sweep: str, home: Path = HOME) -> Path:
     path = Path(sweep)
     if (path / LEDGER).is_file():
         return path
-    name = _yaml_name(path) if path.suffix in (".yaml", ".yml") else sweep
+    is_file = path.suffix in (".yaml", ".yml")
+    name = _yaml_name(path) if is_file else sweep
     ran = sorted(p.parent.name for p in home.glob(f"*/{LEDGER}")) if home.is_dir() else []
-    if name in ran:
+    if name in ran or (is_file and not started):
         return home / safe_name(name)
     hint = nearest(name, ran) if ran else f"; no sweep has run in {home}/ yet, so start one with `placewright run`"
     raise InputError(f"no sweep {name!r} has left results here{hint}")

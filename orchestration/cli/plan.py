@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from orchestration.cli.run import add_stages
+from orchestration.cli.run import add_home, add_stages
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare ``placewright plan`` and its options."""
     parser = subparsers.add_parser("plan", help="print stages, trials, evaluations and hours without running anything")
     parser.add_argument("sweep", type=Path, metavar="SWEEP.yaml", help="sweep definition")
-    parser.add_argument("--rates", type=Path, metavar="RATES.json", help="seconds an evaluation; by default those of the runs in --runs")
-    parser.add_argument("--runs", type=Path, default=Path(".placewright"), metavar="FOLDER", help="where earlier runs are (.placewright)")
+    parser.add_argument("--rates", type=Path, metavar="RATES.json", help="seconds an evaluation; by default those of the runs in --output")
+    add_home(parser)
     parser.add_argument("--save-rates", type=Path, metavar="RATES.json", help="also write the rates that were used")
     add_stages(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="text (default) or json")
@@ -27,9 +27,9 @@ def run(args: argparse.Namespace) -> int:
     from orchestration.commands.plan import Rates, make_plan, render
     from orchestration.definition.sweep import load_sweep
 
-    sweep = load_sweep(args.sweep)
+    sweep = load_sweep(args.sweep, args.settings)
     sweep = sweep.only(args.stages) if args.stages else sweep
-    rates = Rates.from_file(args.rates) if args.rates is not None else Rates.from_runs(args.runs)
+    rates = Rates.from_file(args.rates) if args.rates is not None else Rates.from_runs(args.output)
     plan = make_plan(sweep, rates)
     print(json.dumps(plan.to_json(), indent=1) if args.format == "json" else render(plan))
     if args.save_rates is not None:

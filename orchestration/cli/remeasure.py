@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
+
+from orchestration.cli.run import add_home
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare ``placewright remeasure`` and its options."""
     parser = subparsers.add_parser("remeasure", help="measure the best placements of a sweep again, in turn")
-    parser.add_argument("sweep", metavar="SWEEP", help="the sweep's name, its YAML file or its directory")
+    parser.add_argument("sweep", metavar="SWEEP", help="its YAML file, its name or its folder")
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="how often each placement is measured (20)")
     parser.add_argument("--on", metavar="STAGE", help="measure all as this stage does (each as it was in the search, if that varies)")
     parser.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="these alone")
     parser.add_argument("--baseline", metavar="METHOD", help="compare with this one (the sweep's baseline, or else the fastest)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of simulated noise (0)")
-    parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")
+    add_home(parser)
 
 
 def run(args: argparse.Namespace) -> None:

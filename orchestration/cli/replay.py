@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
+
+from orchestration.cli.run import add_home
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare ``placewright replay`` and its options."""
     parser = subparsers.add_parser("replay", help="measure a recorded placement again and say whether it agrees")
     parser.add_argument("run", metavar="RUN", help="a trial's hash (its beginning will do) or the id of its MLflow run")
-    parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")
+    add_home(parser)
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server, if RUN is an id there")
 
 

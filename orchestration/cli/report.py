@@ -7,18 +7,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from orchestration.cli.run import add_home
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare ``placewright report`` and its options."""
     parser = subparsers.add_parser("report", help="compare the methods of a sweep that has run")
-    parser.add_argument("sweep", metavar="SWEEP", help="its name, its folder or its YAML file")
+    parser.add_argument("sweep", metavar="SWEEP", help="its YAML file, its name or its folder")
     parser.add_argument("--format", choices=("table", "json", "csv", "latex", "markdown"), default="table", help="table (default), json, …")
     parser.add_argument("--baseline", metavar="METHOD", help="what the others are tested against; by default the leader")
     parser.add_argument("--study", action="store_true", help="only the tables that the definition's 'report' section asks for")
     parser.add_argument("--runs", action="store_true", help="one line of CSV a run instead of a summary")
     parser.add_argument("--no-times", action="store_true", help="leave out wall times: equal studies then print equal bytes")
     parser.add_argument("--write", action="store_true", help="also write tables, plots and best placements into the sweep's folder")
-    parser.add_argument("--home", type=Path, default=Path(".placewright"), metavar="FOLDER", help="where sweeps are (.placewright)")
+    add_home(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -32,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     from orchestration.report.paper.section import report_section
     from orchestration.report.paper.shapes import study_tables
 
-    folder = sweep_folder(args.sweep, args.home)
+    folder = sweep_folder(args.sweep, args.output)
     record = load_sweep_record(folder)
     comparison = compare(record.collection, args.baseline or record.known_baseline)
     look: dict[str, Any] = {"width": _width(), "colour": sys.stdout.isatty()}

@@ -27,13 +27,25 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URI",
         help="MLflow store or server, or env:NAME or file:PATH for where it stands; by default a SQLite file in the output folder",
     )
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the ledger, checkpoints and reports")
+    add_home(parser)
     add_stages(parser)
 
 
+def add_home(parser: argparse.ArgumentParser) -> None:
+    """The folder with the folders of all sweeps: one word for it in every command."""
+    parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="where sweeps are kept (.placewright)")
+
+
 def add_stages(parser: argparse.ArgumentParser) -> None:
-    """Which part of the sweep is meant."""
+    """Which part of the sweep is meant, and what of it is changed."""
+    add_set(parser)
     parser.add_argument("--stages", nargs="+", metavar="STAGE", help="these stages alone, and those that they start from")
+
+
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Changes of single values of a sweep."""
+    what = "change a value of the sweep, as stages.train.budget=500 or seeds=0..4; may be repeated"
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help=what)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,12 +58,11 @@ def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool 
     from orchestration.commands.plan import Rates, make_plan, render
     from orchestration.definition.sweep import load_sweep
     from orchestration.driver.run_sweep import run_sweep
-    from orchestration.specs.layout import HOME
 
-    sweep = load_sweep(args.sweep)
+    sweep = load_sweep(args.sweep, args.settings)
     sweep = sweep.only(args.stages) if args.stages else sweep
     sweep.check_problems()
-    print(render(make_plan(sweep, Rates.from_runs(args.output or HOME))), flush=True)
+    print(render(make_plan(sweep, Rates.from_runs(args.output))), flush=True)
     result = run_sweep(
         sweep, address=args.address, tracking_uri=args.tracking_uri, local=args.local, fresh=fresh, retry_failed=retry_failed,
         output=args.output,

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from orchestration.cli.run import add_set
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare ``placewright submit`` and its options."""
@@ -14,6 +16,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--address", default="http://127.0.0.1:8265", metavar="URL", help="job server (http://127.0.0.1:8265)")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="output folder on the cluster; one that all its machines share")
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow server, as the cluster calls it; env:NAME names a variable there")
+    add_set(parser)
     parser.add_argument("--fresh", action="store_true", help="run everything anew, even trials that are finished")
     parser.add_argument("--working-dir", type=Path, default=Path(), metavar="FOLDER", help="what is sent (.); at most 100 MiB packed")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="leave files or folders out; may be repeated")
@@ -25,9 +28,10 @@ def run(args: argparse.Namespace) -> int:
     from orchestration.commands.submit import entrypoint, hidden_uri, submit
     from orchestration.definition.sweep import load_sweep
 
-    load_sweep(args.sweep).check_problems()
+    load_sweep(args.sweep, args.settings).check_problems()
     uri, variables = hidden_uri(args.tracking_uri)
     options = ["--tracking-uri", uri] if uri else []
+    options += [part for setting in args.settings for part in ("--set", setting)]
     options += ["--fresh"] if args.fresh else []
     root = args.working_dir.resolve()
     command = entrypoint(args.sweep, root, args.output, options)

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
+
+from orchestration.cli.run import add_home
+
+MOST_SWEEPS = 12
+"""Whose pages are listed."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare ``placewright ui`` and its options."""
     parser = subparsers.add_parser("ui", help="open the MLflow UI on the runs kept here")
-    parser.add_argument("output", type=Path, nargs="?", default=Path(".placewright"), metavar="FOLDER", help="output folder (.placewright)")
+    add_home(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=5000, help="port to listen on (5000)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Become the server; Ctrl-C ends it."""
+    """Start the server, say where it is once it answers, and wait; Ctrl-C ends it."""
     import os
+    import signal
+    import subprocess
     import sys
 
     from envs.problem.errors import InputError
@@ -26,11 +34,53 @@ def run(args: argparse.Namespace) -> int:
 
     if not (args.output / "mlflow.db").is_file():
         raise InputError(f"{args.output} holds no mlflow.db; run a sweep first, or name the folder given to its --output")
+    _check_free(args.host, args.port)
     close_stale(args.output)
-    uri = default_uri(args.output)
     artifacts = (args.output / "mlartifacts").resolve().as_uri()
-    print(f"http://{args.host}:{args.port}  (Ctrl-C ends it)", flush=True)
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--default-artifact-root", artifacts]
     # One reader needs one worker; the four of MLflow's default each import everything, and are killed where that takes long.
-    os.execv(sys.executable, [*command, "--host", args.host, "--port", str(args.port), "--workers", "1"])
-    return 0
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", default_uri(args.output), "--default-artifact-root", artifacts]
+    command += ["--host", args.host, "--port", str(args.port), "--workers", "1"]
+    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}  # jobs of language models: processes that nobody needs here
+    server = subprocess.Popen(command, env=environment)
+    try:
+        _announce(server, f"http://{args.host}:{args.port}", args.output / "mlflow.db")
+        return server.wait()
+    finally:
+        if server.poll() is None:
+            server.send_signal(signal.SIGTERM)
+            server.wait()
+
+
+def _check_free(host: str, port: int) -> None:
+    import socket
+
+    from envs.problem.errors import InputError
+
+    with contextlib.closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"nothing can listen on {host}:{port} ({reason}); choose another --port") from None
+
+
+def _announce(server: Any, address: str, store: Path) -> None:
+    """Print the addresses once the server answers."""
+    import sqlite3
+    import time
+    import urllib.request
+
+    from orchestration.tracking.summary import landing
+
+    while server.poll() is None:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=5):
+            break
+        time.sleep(0.2)
+    else:
+        return
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(store)) as database:
+        where = "lifecycle_stage = 'active' AND experiment_id <> 0 ORDER BY last_update_time DESC"
+        for number, name in database.execute(f"SELECT experiment_id, name FROM experiments WHERE {where} LIMIT {MOST_SWEEPS}"):
+            print(f"{name}: {landing(address, number)}")
+    print(f"{address}/#/experiments?workflowType=machine_learning  (Ctrl-C ends it)", flush=True)

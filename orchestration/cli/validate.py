@@ -6,11 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from orchestration.cli.run import add_set
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare ``placewright validate`` and its options."""
     parser = subparsers.add_parser("validate", help="check sweeps and report every error with file and line")
     parser.add_argument("sweeps", nargs="+", type=Path, metavar="SWEEP.yaml", help="sweep definitions")
+    add_set(parser)
     parser.add_argument("--quick", action="store_true", help="check the text alone; do not build the problems")
 
 
@@ -23,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     found: list[Issue] = []
     for path in args.sweeps:
         try:
-            sweep = load_sweep(path)
+            sweep = load_sweep(path, args.settings)
             if not args.quick:
                 sweep.check_problems()
         except SweepErrors as errors:

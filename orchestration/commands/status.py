@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from envs.problem.errors import InputError
 from orchestration.folder.ledger import entries
 from orchestration.folder.lock import holder, is_active
-from orchestration.specs.files import safe_name
 from orchestration.specs.layout import CHECKPOINT, LEDGER, trial_folder
 
 if TYPE_CHECKING:
@@ -57,12 +56,11 @@ class SweepStatus:
         return "\n".join(lines)
 
 
-def sweep_status(sweep: Sweep, output: Path) -> SweepStatus:
-    """The status of ``sweep`` in the output folder; a sweep that never ran is all waiting.
+def sweep_status(sweep: Sweep, folder: Path) -> SweepStatus:
+    """The status of ``sweep`` in its folder; a sweep that never ran is all waiting.
 
     Of searches, and of what waits for them, it counts what has ended and, as waiting, the most that may still come.
     """
-    folder = output / safe_name(sweep.name)
     ended = {r.trial: (t, r) for t, r in entries(folder)} if (folder / LEDGER).exists() else {}
     expansion = sweep.expansion()
     stages: dict[str, Counter[str]] = {s.name: Counter() for s in sweep.stages}

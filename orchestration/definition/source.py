@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
 from ruamel.yaml.nodes import ScalarNode
 
+from envs.problem.errors import suggestion
 from orchestration.definition.issues import Issues, Mark
 
 MAX_BYTES = 256 << 10
@@ -49,6 +50,13 @@ class Node:
         return [v.plain() for v in self.value] if isinstance(self.value, list) else self.value
 
 
+def _inner(node: Node) -> dict[str, Node]:
+    """What stands in a mapping by key, or in a list by number."""
+    if isinstance(node.value, list):
+        return {str(i): one for i, one in enumerate(node.value)}
+    return node.value if isinstance(node.value, dict) else {}
+
+
 def write_yaml(plain: Any) -> str:
     """Plain values as YAML that `read_source` reads as the same."""
     yaml, text = YAML(typ="safe", pure=True), io.StringIO()
@@ -68,16 +76,23 @@ class Source:
     """Text of the sweep and of every included fragment, by shown path."""
 
 
-def read_source(path: Path, issues: Issues) -> Source | None:
-    """The sweep at ``path`` with its fragments merged; None (and issues) if it cannot be read."""
+def read_source(path: Path, issues: Issues, settings: Sequence[str] = ()) -> Source | None:
+    """The sweep at ``path`` with its fragments merged; None (and issues) if it cannot be read.
+
+    Args:
+        path: of the file.
+        issues: takes what is wrong.
+        settings: changes of values, each ``stages.train.budget=500``; all but the last key must be there.
+    """
     root = project_root(path)
     reader = _Reader(root, issues)
     try:
         node = reader.read(path, str(path), ())
+        if not isinstance(node.value, dict):
+            raise reader.refuse(node.mark, "a sweep is a mapping with keys such as sweep, problems and methods", "see docs/sweeps.md")
+        for setting in settings:
+            reader.change(node, setting)
     except _Refused:
-        return None
-    if not isinstance(node.value, dict):
-        issues.add(node.mark, "a sweep is a mapping with keys such as sweep, problems and methods", "see docs/sweeps.md")
         return None
     return Source(path, root, node, reader.files)
 
@@ -119,6 +134,27 @@ class _Reader:
         """Record what cannot be read on from."""
         self.issues.add(mark, message, cure)
         return _Refused()
+
+    def change(self, node: Node, setting: str) -> None:
+        """Set one value below ``node``; anything wrong ends the reading."""
+        names, equals, text = setting.partition("=")
+        mark, keys = Mark(f"--set {setting}"), names.split(".")
+        if not equals or not all(keys):
+            raise self.refuse(mark, "is not KEY=VALUE", "write for example --set stages.train.budget=500")
+        for depth, key in enumerate(keys[:-1]):
+            at, inner = ".".join(keys[: depth + 1]), _inner(node)
+            if key not in inner:
+                raise self.refuse(mark, f"the sweep has no {at!r}", suggestion(key, inner) if inner else "set what stands above it")
+            node = inner[key]
+        if node.value is None:
+            node.value = {}
+        made = self._parse(text, str(mark.file)) if text.strip() else Node(None, mark)
+        if isinstance(node.value, dict):
+            node.value[keys[-1]], node.keys[keys[-1]] = made, mark
+        elif keys[-1] in (inner := _inner(node)):
+            node.value[list(inner).index(keys[-1])] = made
+        else:
+            raise self.refuse(mark, f"{'.'.join(keys[:-1])!r} is no mapping that could have {keys[-1]!r}", "set it as a whole")
 
     def _text(self, path: Path, shown: str) -> str:
         try:

@@ -48,6 +48,8 @@ class Sweep:
     """Text of the sweep and of every fragment it includes, by path."""
     problem_marks: Mapping[str, Mark] = field(default_factory=dict, compare=False, hash=False)
     """Where each graph and network is defined, by label, for messages."""
+    settings: tuple[str, ...] = ()
+    """Values that were changed when it was read."""
     whole: Sweep | None = field(default=None, compare=False, hash=False)
     """What this is a part of (see `only`); its other trials are reported, but not run."""
 
@@ -134,18 +136,23 @@ class Sweep:
         yield from smallest.values()
 
 
-def load_sweep(path: str | Path) -> Sweep:
+def load_sweep(path: str | Path, settings: Sequence[str] = ()) -> Sweep:
     """The sweep at ``path``, checked whole.
+
+    Args:
+        path: of its YAML file.
+        settings: changes of single values, each as ``stages.train.budget=500``.
 
     Raises:
         SweepErrors: holding everything that is wrong, each with file and line.
     """
     path, issues = Path(path), Issues()
-    source = read_source(path, issues)
+    source = read_source(path, issues, settings)
     if source is None or issues.found:
         raise SweepErrors(issues.found)
     sweep = _read(source, issues)
     issues.raise_any()
+    sweep = None if sweep is None else replace(sweep, settings=tuple(settings))
     if sweep is None:  # cannot be: whatever makes it None is recorded
         raise InputError(f"{path} cannot be read")
     _check_expansion(sweep, issues)

@@ -18,6 +18,7 @@ from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.files import write_atomic
 from orchestration.specs.trial import Trial, TrialTask
 from orchestration.tracking.provenance import quiet_environment
+from orchestration.tracking.summary import SweepSummary
 from orchestration.tracking.tracker import Tracker, TrackingSpec
 from orchestration.trials.worker import execute, lost, policy_path
 
@@ -44,7 +45,7 @@ class Backend(Protocol):
         """Open the store; notes about what was found wrong in it. InputError if it cannot be opened."""
         ...
 
-    def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
+    def end_tracking(self, status: str, artifacts: list[str], timeout: float, summary: SweepSummary | None = None) -> str | None:
         """See `Tracker.end`."""
         ...
 
@@ -98,8 +99,8 @@ class LocalBackend:
         self._tracker.begin()
         return self._tracker.notes()
 
-    def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
-        return None if self._tracker is None else self._tracker.end(status, artifacts, timeout)
+    def end_tracking(self, status: str, artifacts: list[str], timeout: float, summary: SweepSummary | None = None) -> str | None:
+        return None if self._tracker is None else self._tracker.end(status, artifacts, timeout, summary)
 
     def room(self, resources: FrozenDict) -> int:
         return 1 - len(self._waiting)
@@ -178,13 +179,13 @@ class RayBackend:
 
         return actor(Tracker, max_concurrency=4, scheduling_strategy=on_node(self._node)).remote(spec)
 
-    def end_tracking(self, status: str, artifacts: list[str], timeout: float) -> str | None:
+    def end_tracking(self, status: str, artifacts: list[str], timeout: float, summary: SweepSummary | None = None) -> str | None:
         """A tracker whose process died is started again and goes on where it was."""
         for _ in range(3):
             if self._tracker is None or self._spec is None:
                 return None
             try:
-                return self._ray.get(self._tracker.end.remote(status, artifacts, timeout))
+                return self._ray.get(self._tracker.end.remote(status, artifacts, timeout, summary))
             except (self._ray.exceptions.RayActorError, self._ray.exceptions.RayTaskError):
                 self.begin_tracking(self._spec)
         return "the tracker's process keeps dying; the ledger keeps what is missing and running the sweep again sends it"

@@ -30,11 +30,13 @@ from orchestration.specs.layout import HOME, LEDGER, STORE
 from orchestration.specs.secrets import masked, resolved_uri, secret
 from orchestration.tracking.provenance import source_tags
 from orchestration.tracking.store_checks import check_uri, default_uri
+from orchestration.tracking.summary import NOTE, SweepSummary
 from orchestration.tracking.tracker import TrackingSpec
 
 if TYPE_CHECKING:
     from orchestration.definition.searches import SearchSpec
     from orchestration.definition.sweep import Sweep
+    from orchestration.report.finish import Finished
 
 MOST_SAID = 5
 """Failures that are told while the sweep runs; `placewright status` lists all."""
@@ -117,7 +119,8 @@ def run_sweep(
         notes, files, origin = _run_tracked(sweep, folder, agenda, backend, display, spec, definition)
         for note in notes:
             display.say(note)
-        display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: placewright ui {output} (or: {ui})")
+        command = "placewright ui" if output == HOME else f"placewright ui --output {output}"
+        display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: {command} (or: {ui})")
         return SweepRun(folder, uri, display.done, agenda.skipped, agenda.failed, tuple(files), tuple(notes))
 
 
@@ -132,9 +135,15 @@ def _run_tracked(
             for note in backend.begin_tracking(spec):
                 display.say(note)
             _run_all(agenda, backend, display, sweep.name)
-            notes, files, origin = _finish(folder, agenda, display, sweep.whole)
-            notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS)
-            return notes, files, origin
+            notes, files, finished = _finish(folder, agenda, display, sweep.whole)
+            summary = None
+            if finished is not None:
+                try:
+                    summary = finished.summary(sweep.description)
+                except Exception as error:  # nothing optional costs a result
+                    notes.append(f"no summary for MLflow: {reason(error)}")
+            notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS, summary)
+            return notes, files, "" if finished is None else finished.comparison.collection.origin
     except KeyboardInterrupt:
         backend.stop()
         display.say("stopping; run the same command again to go on")
@@ -204,12 +213,12 @@ def _run_all(agenda: Agenda, backend: Backend, display: Display, sweep: str) -> 
             display.note = f"{agenda.blocked} more could not start, because what they start from failed"
 
 
-def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path], str]:
-    """Report what ended (notes, files, whether it was simulated or measured), by other parts of the ``whole`` sweep too if this was one."""
+def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path], Finished | None]:
+    """Report what ended (notes, files and the report, if there is one), by other parts of the ``whole`` sweep too if this was one."""
     from orchestration.report.finish import finish_sweep
 
     if not (folder / LEDGER).stat().st_size:
-        return ["no trial ended"], [], ""
+        return ["no trial ended"], [], None
     files = []
     if agenda.searches:
         files.append(folder / SEARCHES)
@@ -220,12 +229,14 @@ def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None)
         finished = finish_sweep(folder, [*agenda.counted, *others])
         print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
     except Exception as error:  # the trials are in the ledger, whatever is wrong with their report
-        return [f"no report: {reason(error)}; `placewright report {folder}` tries again"], files, ""
-    return list(finished.notes), [*files, *finished.files], finished.comparison.collection.origin
+        return [f"no report: {reason(error)}; `placewright report {folder}` tries again"], files, None
+    return list(finished.notes), [*files, *finished.files], finished
 
 
-def _end_tracking(backend: Backend, status: str, artifacts: Sequence[Path], timeout: float) -> list[str]:
-    note = backend.end_tracking(status, [str(p.resolve()) for p in artifacts], timeout)
+def _end_tracking(
+    backend: Backend, status: str, artifacts: Sequence[Path], timeout: float, summary: SweepSummary | None = None
+) -> list[str]:
+    note = backend.end_tracking(status, [str(p.resolve()) for p in artifacts], timeout, summary)
     return [note] if note else []
 
 
@@ -237,7 +248,8 @@ def _tracking(sweep: Sweep, folder: Path, output: Path, uri: str, own: bool, age
         prefix = f"search.{about['stage']}.{about['method']}"
         params |= {f"{prefix}.{key}": canonical(about[key]) for key in ("sampler", "pruner")}
         params |= {f"{prefix}.optuna": about["optuna"], f"{prefix}.configurations": str(search.spec.settings.configurations)}
-    return TrackingSpec(uri, str(folder.resolve()), sweep.name, artifacts, source_tags(), params)
+    tags = {**source_tags(), "mlflow.source.name": str(sweep.path), **({NOTE: sweep.description} if sweep.description else {})}
+    return TrackingSpec(uri, str(folder.resolve()), sweep.name, artifacts, tags, params)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 WRITTEN = "sweep.yaml"
 RESOLVED = "resolved.yaml"
 """The definition with its fragments merged in."""
+ORIGIN = "origin.json"
+"""Where the definition lies, and which of its values were changed for the run."""
 FRAGMENTS = "definition"
 """Folder of a definition that includes others, with all of its files as they lie to one another."""
 
@@ -35,12 +38,24 @@ def save_definition(folder: Path, sweep: Sweep) -> list[Path]:
     for path, text in contents.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text.encode(), private=secret(text))
+    origin = json.dumps({"path": str(sweep.path.resolve()), "set": sweep.settings})
+    write_atomic(folder / ORIGIN, origin.encode(), private=secret(origin))
     return list(contents)
+
+
+def definition_origin(folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """The file of which a directory keeps a copy, and the values that were changed; the copy itself if the file is gone."""
+    try:
+        origin = json.loads((folder / ORIGIN).read_text(encoding="utf-8"))
+        path, changed = Path(origin["path"]), tuple(map(str, origin["set"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return definition_path(folder), ()
+    return (path, changed) if path.is_file() else (definition_path(folder), ())
 
 
 def saved_definition(folder: Path) -> dict[str, Any]:
     """The definition as it was run, fragments included; empty if it is lost."""
-    path = _path(folder)
+    path = definition_path(folder)
     source = read_source(path, Issues()) if path.is_file() else None
     plain: dict[str, Any] = {} if source is None else source.node.plain()
     return plain
@@ -48,11 +63,11 @@ def saved_definition(folder: Path) -> dict[str, Any]:
 
 def saved_definition_hash(folder: Path) -> str:
     """Changes with every word of the definition and of its fragments, but not with comments; empty if it is lost."""
-    path = _path(folder)
+    path = definition_path(folder)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def _path(folder: Path) -> Path:
+def definition_path(folder: Path) -> Path:
     """Where the definition lies; a directory may be older than `RESOLVED`."""
     return folder / RESOLVED if (folder / RESOLVED).is_file() else folder / WRITTEN
 

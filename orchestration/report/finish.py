@@ -27,6 +27,7 @@ from orchestration.plots.curves import proposed, search_curves
 from orchestration.report import tables
 from orchestration.report.paper.section import report_section
 from orchestration.report.paper.shapes import study_tables
+from orchestration.report.tracked import tracked_summary
 from orchestration.rewards.evaluators import build_evaluator, simulates
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.layout import PAGE
@@ -36,6 +37,7 @@ from orchestration.specs.trial import EvaluatorSpec
 if TYPE_CHECKING:
     from envs.problem.problem import Problem
     from orchestration.analysis.schedule import Schedule
+    from orchestration.tracking.summary import SweepSummary
 
 STUDY = {"study.md": "markdown", "study.csv": "csv", "study.tex": "latex", "study.json": "json"}
 """Files of the tables that the definition asks for, and their formats."""
@@ -51,6 +53,7 @@ TIMELINES_UP_TO, TIMELINE_OPERATIONS = 100, 2000
 class Finished:
     """What `finish_sweep` made: the comparison, the files written, and notes on what is missing."""
 
+    record: SweepRecord
     comparison: Comparison
     files: tuple[Path, ...]
     """Everything written, all under the sweep's directory."""
@@ -62,6 +65,10 @@ class Finished:
     def text(self, width: int | None = None, colour: bool = False) -> str:
         """The tables for the terminal."""
         return tables.render(self.comparison, "table", study=self.study, width=width, colour=colour)
+
+    def summary(self, description: str = "") -> SweepSummary:
+        """What MLflow shows of it, below the sweep's own description."""
+        return tracked_summary(self.record, self.comparison, description)
 
 
 def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> Finished:
@@ -100,7 +107,7 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     }
     files += attempt(notes, "the page of the sweep", partial(_write_page, record, comparison, study, files, placements))
     files += [file for made in placements.values() for file in made]
-    return Finished(comparison, tuple(files), tuple(notes), tuple(study))
+    return Finished(record, comparison, tuple(files), tuple(notes), tuple(study))
 
 
 def _write_tables(record: SweepRecord, comparison: Comparison, notes: list[str]) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +16,7 @@ PACKAGES = ("placewright", "numpy", "numba", "torch", "openvino", "ortools", "py
 
 
 def source_tags() -> dict[str, str]:
-    """Git commit and dirty state of the code, if it runs from a repository."""
+    """Who runs it, and git commit and dirty state of the code if it runs from a repository."""
     root = Path(orchestration.__file__).parent.parent
 
     def git(*words: str) -> str | None:
@@ -25,10 +26,13 @@ def source_tags() -> dict[str, str]:
             return None
         return done.stdout.strip()
 
+    tags = {"mlflow.source.type": "LOCAL"}
+    with contextlib.suppress(OSError, KeyError):  # a user without a name, in a container
+        tags["mlflow.user"] = getpass.getuser()
     commit = git("rev-parse", "HEAD")
     if commit is None or not (root / ".git").exists():
-        return {}
-    return {"mlflow.source.git.commit": commit, "git_commit": commit, "git_dirty": str(bool(git("status", "--porcelain"))).lower()}
+        return tags
+    return {**tags, "mlflow.source.git.commit": commit, "git_commit": commit, "git_dirty": str(bool(git("status", "--porcelain"))).lower()}
 
 
 def package_versions() -> dict[str, str]:

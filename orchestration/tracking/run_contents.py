@@ -26,14 +26,16 @@ def trial_tags(trial: Trial, sweep: str) -> dict[str, str]:
 
 
 def trial_params(trial: Trial) -> dict[str, str]:
-    """Parameters of a child run: the configuration, flat, and what else defines the trial."""
+    """Parameters of a child run: what to group and filter by, the configuration, flat, and what else defines the trial."""
+    tags = trial_tags(trial, "")
     params = {
-        "method": trial.method, "evaluator": trial.evaluator.key, "budget.evaluations": trial.budget.evaluations,
-        "budget.seconds": trial.budget.seconds, "batch": trial.batch, "seed": trial.seed,
+        **{key: tags[key] for key in ("method", "graph", "network", "stage", "seed", "kind")}, "algorithm": trial.method,
+        "evaluator": trial.evaluator.key, "budget.evaluations": trial.budget.evaluations, "budget.seconds": trial.budget.seconds,
+        "propose": trial.batch,
     }  # fmt: skip
     params.update({f"evaluator.{k}": v for k, v in trial.evaluator.options.items()})
     _flatten("config", trial.config, params)
-    return {_name(k): str(v)[:6000] for k, v in params.items() if v is not None}
+    return {metric_name(k): str(v)[:6000] for k, v in params.items() if v is not None}
 
 
 def _flatten(prefix: str, value: Any, into: dict[str, Any]) -> None:
@@ -44,8 +46,8 @@ def _flatten(prefix: str, value: Any, into: dict[str, Any]) -> None:
         into[prefix] = value
 
 
-def _name(text: str) -> str:
-    """``text`` with only the characters that MLflow takes in names."""
+def metric_name(text: str) -> str:
+    """``text`` with only the characters that MLflow takes in names of metrics and parameters."""
     return "".join(c if c.isalnum() or c in "_-. /:" else "_" for c in text)[:250]
 
 
@@ -55,7 +57,7 @@ def result_metrics(result: TrialResult) -> list[tuple[str, float, int, int]]:
     rows: list[tuple[str, float, int, int]] = []
     one = len(result.problems) == 1
     for problem in result.problems:
-        key = f"best_{problem.objective_name}" if one else _name(f"best_{problem.objective_name}/{problem.name}")
+        key = f"best_{problem.objective_name}" if one else metric_name(f"best_{problem.objective_name}/{problem.name}")
         for point in thinned(problem.curve):
             now = base + int(point.wall_seconds * 1000)
             rows.append((key, point.best, now, point.evaluations))
@@ -69,15 +71,16 @@ def result_metrics(result: TrialResult) -> list[tuple[str, float, int, int]]:
     }  # fmt: skip
     if result.objective is not None and not one:
         final["best_mean"] = result.objective
-    final.update({_name(f"outcome/{k}"): n for k, n in result.outcomes.items()})
-    final.update({_name(f"report/{k}"): v for k, v in result.report.items()})
+    final.update({metric_name(f"outcome/{k}"): n for k, n in result.outcomes.items()})
+    final.update({metric_name(f"report/{k}"): v for k, v in result.report.items()})
     seen = {(name, at) for name, _, _, at in rows}
     return rows + [(k, float(v), last, step) for k, v in final.items() if (k, step) not in seen]
 
 
-def thinned(curve: Sequence[T]) -> Sequence[T]:
-    """At most `TRACKED_POINTS` points, the first and the last among them."""
-    if len(curve) <= TRACKED_POINTS:
+def thinned(curve: Sequence[T], most: int = TRACKED_POINTS) -> Sequence[T]:
+    """At most `TRACKED_POINTS` points and ``most``, which is 2 or more; the first and the last are among them."""
+    most = min(most, TRACKED_POINTS)
+    if len(curve) <= most:
         return curve
-    step = (len(curve) - 1) / (TRACKED_POINTS - 1)
-    return [curve[round(i * step)] for i in range(TRACKED_POINTS)]
+    step = (len(curve) - 1) / (most - 1)
+    return [curve[round(i * step)] for i in range(most)]

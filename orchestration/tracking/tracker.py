@@ -31,6 +31,7 @@ from orchestration.specs.trial import Trial
 from orchestration.tracking.provenance import package_versions, quiet_environment
 from orchestration.tracking.run_contents import result_metrics, trial_params, trial_tags
 from orchestration.tracking.store_checks import alone_at, fast_sqlite
+from orchestration.tracking.summary import SweepSummary, prepared, send_parent, send_relative
 
 BATCH_METRICS, BATCH_PARAMS = 1000, 100
 """MLflow's own limits for one call."""
@@ -105,7 +106,7 @@ class Tracker:
         try:
             with alone_at(self.spec.uri):
                 self._client = mlflow.MlflowClient(self.spec.uri)
-                self._experiment = self._experiment_id()
+                self._experiment = prepared(self._client, self.spec.sweep, self.spec.artifacts)
             self._parent = self._open_parent()
             self._close_orphans()
         except (mlflow.MlflowException, SQLAlchemyError, OSError, ImportError) as error:
@@ -116,14 +117,6 @@ class Tracker:
         self._thread = threading.Thread(target=self._follow, name="tracker", daemon=True)
         self._thread.start()
         return self._parent
-
-    def _experiment_id(self) -> str:
-        found = self._client.get_experiment_by_name(self.spec.sweep)
-        if found is None:
-            return self._client.create_experiment(self.spec.sweep, artifact_location=self.spec.artifacts)
-        if found.lifecycle_stage == "deleted":
-            self._client.restore_experiment(found.experiment_id)
-        return found.experiment_id
 
     def _open_parent(self) -> str:
         """The parent run of an earlier run in this directory, or a new one."""
@@ -257,8 +250,8 @@ class Tracker:
             time.sleep(0.02)
         return True
 
-    def end(self, status: str, artifacts: Sequence[str] = (), timeout: float = 600.0) -> str | None:
-        """Send the rest and the artifacts, close what is open; a sentence if not all could be sent.
+    def end(self, status: str, artifacts: Sequence[str] = (), timeout: float = 600.0, summary: SweepSummary | None = None) -> str | None:
+        """Send the rest, the summary and the artifacts, close what is open; a sentence if not all could be sent.
 
         Before ``begin`` is through there is nothing to send; what it left open, the next run of the sweep closes.
         """
@@ -267,23 +260,26 @@ class Tracker:
         complete = self.drain(timeout)
         self._stop.set()
         self._thread.join(timeout=30)
-        notes = self._close_runs(status, artifacts if complete else ())
+        notes = self._close_runs(status, artifacts if complete else (), summary if complete else None)
         if not complete:
             reason = masked((self.error or "it is slow").strip().splitlines()[-1])
             notes.insert(0, f"tracking is behind ({reason}); the ledger keeps what is missing and running the sweep again sends it")
         return "; ".join(notes) or None
 
-    def _close_runs(self, status: str, artifacts: Sequence[str]) -> list[str]:
-        """Send artifacts and leave no run RUNNING; sentences about what did not work."""
+    def _close_runs(self, status: str, artifacts: Sequence[str], summary: SweepSummary | None) -> list[str]:
+        """Send summary and artifacts and leave no run RUNNING; sentences about what did not work."""
         notes = []
         try:
+            if summary is not None:
+                send_parent(self._client, self._experiment, self._parent, summary, self._log)
+                send_relative(self._search(_under(self._parent)), summary, self._log)
             for artifact in artifacts:
                 path = Path(artifact)
                 sub = path.parent.relative_to(self._folder) if path.is_relative_to(self._folder) else Path()
                 if path.exists():
                     self._client.log_artifact(self._parent, str(path), None if sub == Path() else str(sub))
         except Exception as error:  # a store fails in many ways, and none of them may cost the end of a sweep
-            notes.append(f"artifacts could not be sent ({_first_line(error)}); running the sweep again sends them")
+            notes.append(f"summary or artifacts could not be sent ({_first_line(error)}); running the sweep again sends them")
         try:
             for run_id, _ in self._open.values():
                 self._client.set_terminated(run_id, "KILLED")
@@ -372,7 +368,7 @@ class Tracker:
         if key not in self._open:
             tags = trial_tags(trial, self.spec.sweep)
             tags["mlflow.parentRunId"] = self._parent
-            tags.update({k: v for k, v in self.spec.tags.items() if k.startswith(("git_", "mlflow.source"))})
+            tags.update({k: v for k, v in self.spec.tags.items() if k.startswith(("git_", "mlflow.source", "mlflow.user"))})
             run = self._client.create_run(self._experiment, start_time=int(started_at * 1000) or None, tags=tags)
             self._open[key] = (run.info.run_id, [])
         return self._open[key]

@@ -160,8 +160,7 @@ def _flags(rng: Random, home: Path, folder: Path) -> Case:
     word = rng.choice(_WILD)
     flag = rng.choice(
         ["--seed", "--set", "--costs", "--objective", "--network", "--method", "--budget", "--noise", "--rates", "--stages",
-        "--runs", "--baseline",
-         "--format", "--home", "--output", "--tracking-uri", "--placements", "SWEEP", "MODEL", "COMMAND"]
+        "--baseline", "--format", "--output", "--tracking-uri", "--placements", "SWEEP", "MODEL", "COMMAND"]
     )  # fmt: skip
     if flag == "--set":
         word = rng.choice((word, f"batch={word}", f"{word}=1", "batch=1e99", "batch"))
@@ -171,12 +170,17 @@ def _flags(rng: Random, home: Path, folder: Path) -> Case:
         "--noise": ["simulate", problem, flag, word],
         "--placements": ["simulate", problem, flag, word],
         "--rates": ["plan", sweep, flag, word],
-        "--runs": ["plan", sweep, flag, word],
         "--stages": ["plan", sweep, flag, word],
-        "--baseline": ["report", "tiny", "--home", finished, flag, word],
+        "--baseline": ["report", "tiny", "--output", finished, flag, word],
         "--format": [rng.choice(("report", "status")), sweep, flag, word],
-        "--home": ["report", "tiny", flag, word],
-        "--output": rng.choice((["place", problem, "--budget", "8", flag, word], ["status", sweep, flag, word])),
+        "--output": rng.choice(
+            (
+                ["place", problem, "--budget", "8", flag, word],
+                ["status", sweep, flag, word],
+                ["report", "tiny", flag, word],
+                ["plan", sweep, flag, word],
+            )
+        ),
         "--tracking-uri": [
             "run",
             sweep,

@@ -92,9 +92,9 @@ def test_validate_reports_several_files(sweep: Path, capsys: pytest.CaptureFixtu
 
 
 def test_plan_as_text_and_json(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", str(sweep), "--runs", str(tmp_path)]) == 0
+    assert main(["plan", str(sweep), "--output", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("tiny: 1 stage, 4 trials, 80 evaluations\n")
-    assert main(["plan", str(sweep), "--runs", str(tmp_path), "--format", "json"]) == 0
+    assert main(["plan", str(sweep), "--output", str(tmp_path), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["stages"][0]["trials"] == 4
 
 
@@ -145,7 +145,7 @@ def test_place_refuses_what_it_could_not_do_before_it_searches(
 
 
 @pytest.mark.parametrize("path", ["a\0b", "x" * 5000, f"out/{'x' * 256}/y"])
-@pytest.mark.parametrize("line", [("plan", "sweep.yaml", "--runs"), ("validate",), ("report", "small", "--home"), ("simulate",)])
+@pytest.mark.parametrize("line", [("plan", "sweep.yaml", "--output"), ("validate",), ("report", "small", "--output"), ("simulate",)])
 def test_a_path_that_no_file_system_holds_is_wrong_input(capsys, line, path):
     assert main([*line, path]) == 2
     said = capsys.readouterr().err

@@ -14,6 +14,8 @@ from orchestration.cli.main import main
 from orchestration.commands import status
 from orchestration.commands.replay import find_run, replay
 from orchestration.commands.status import cancel, is_active, read_statistics, sweep_status, write_statistics
+from orchestration.definition.sweep import load_sweep
+from orchestration.folder.definition_copy import save_definition
 from orchestration.folder.ledger import Ledger, TrialEnd, entries
 from orchestration.trials.run_trial import run_trial
 from orchestration.trials.worker import execute
@@ -61,9 +63,72 @@ def _simulator(noise=0.0):
 
 def test_status_counts_searches_by_the_most_they_may_run(ran):
     sweep, output, _ = ran
-    found = sweep_status(sweep, output)
+    found = sweep_status(sweep, output / "small")
     assert found.stages == {"plain": {"finished": 1, "failed": 1, "waiting": 3}, "tune": {"waiting": 20}, "final": {"waiting": 1}}
     assert not found.active and "own fault" in found.text()
+
+
+def test_a_sweep_is_named_by_its_file_its_name_or_its_folder_alike(ran, tmp_path, capsys):
+    sweep, output, _ = ran
+    save_definition(output / "small", sweep)
+    told = []
+    for name in (str(tmp_path / "small.yaml"), "small", str(output / "small")):
+        assert main(["status", name, "--output", str(output)]) == 1
+        told.append(capsys.readouterr().out)
+        assert main(["cancel", name, "--output", str(output)]) == 2
+        assert f"no driver is running the sweep in {output / 'small'}" in capsys.readouterr().err
+        assert main(["report", name, "--output", str(output)]) == 0
+        told.append(capsys.readouterr().out)
+        assert main(["hosts", name, "--output", str(output)]) == 0
+        assert "no sweep is running" in capsys.readouterr().out
+    assert told[:2] == told[2:4] == told[4:] and "plain" in told[0]
+    assert main(["status", "smal", "--output", str(output)]) == 2
+    assert "did you mean 'small'" in capsys.readouterr().err
+
+
+def test_status_knows_what_was_changed_for_the_run(tmp_path, capsys):
+    path = tmp_path / "s.yaml"
+    path.write_text(SEARCHING)
+    sweep = load_sweep(path, ["stages.plain.seeds=0..1", "budget=50"])
+    folder = tmp_path / "out" / "small"
+    with Ledger(folder) as ledger:
+        save_definition(folder, sweep)
+        ledger.append([execute(_job(sweep.expand()[0]), str(folder), "small", lambda *_: None)])
+    for name in ("small", str(path)):
+        assert main(["status", name, "--output", str(tmp_path / "out")]) == 0
+        assert "plain  1 finished, 1 waiting" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("stages.plian.seeds=1", "has no 'stages.plian'; did you mean 'plain'"),
+        ("budget", "is not KEY=VALUE"),
+        ("=3", "is not KEY=VALUE"),
+        ("budget=[1", "is not valid YAML"),
+        ("stages.plain.budgt=3", "unknown key 'budgt'"),
+        ("budget=-3", "budget"),
+        ("budget.evaluations=3", "'budget' is no mapping"),
+        ("methods.7=heft", "'methods' is no mapping that could have '7'"),
+    ],
+)
+def test_a_wrong_change_is_one_sentence_that_names_it(tmp_path, capsys, setting, sentence):
+    path = tmp_path / "s.yaml"
+    path.write_text(SEARCHING)
+    assert main(["plan", str(path), "--set", setting]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--set {setting}" in line and sentence in line
+
+
+def test_changes_are_values_of_yaml(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(SEARCHING)
+    sweep = load_sweep(
+        path, ["stages.plain.budget={evaluations: 7}", "stages.plain.seeds=3", "methods.0=heft", "stages.plain.methods.0=heft"]
+    )
+    (trial,) = [t for t in sweep.expand() if t.stage == "plain"]
+    assert (trial.budget.evaluations, trial.seed, trial.method) == (7, 3, "heft")
+    assert "evaluations: 7" in sweep.resolved and sweep.text == SEARCHING
 
 
 def test_replay_measures_the_recorded_placement_again(ran, capsys):

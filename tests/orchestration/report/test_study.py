@@ -236,7 +236,7 @@ def test_what_a_definition_includes_is_kept_and_read(tmp_path, monkeypatch, caps
     names = {a.path for path in (None, "definition/parts") for a in client.list_artifacts(parent.info.run_id, path)}
     assert names >= {"sweep.yaml", "resolved.yaml", "definition/parts/full.yaml", "study.md"}
     capsys.readouterr()
-    assert main(["report", "small", "--home", str(tmp_path / "out")]) == 0
+    assert main(["report", "small", "--output", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
     assert "Against random" in text and "From a fragment" in text
 
@@ -261,7 +261,7 @@ def test_a_resolved_definition_means_the_same(tmp_path):
 
 def test_a_wrong_table_in_an_edited_definition_does_not_stop_the_leaderboard(ran, tmp_path, capsys):
     (tmp_path / "both.yaml").write_text(TEXT.replace("shape: final, title: Final", "shape: finl, title: Final"))
-    assert main(["report", str(tmp_path / "both.yaml"), "--home", str(ran.parent)]) == 0
+    assert main(["report", str(tmp_path / "both.yaml"), "--output", str(ran.parent)]) == 0
     captured = capsys.readouterr()
     assert "Leaderboard" in captured.out and "Held-out graphs" in captured.out
     assert "no table 'Final': unknown shape 'finl' of a table in 'report'; did you mean 'final'?" in captured.err

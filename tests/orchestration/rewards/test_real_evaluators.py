@@ -146,7 +146,7 @@ def test_a_measured_sweep_compares_what_its_placements_compute(tmp_path, capsys)
     home = tmp_path / "home"
     assert main(["run", str(tmp_path / "measured.yaml"), "--local", "--output", str(home)]) == 0
     capsys.readouterr()
-    assert main(["report", str(tmp_path / "measured.yaml"), "--study", "--home", str(home)]) == 0
+    assert main(["report", str(tmp_path / "measured.yaml"), "--study", "--output", str(home)]) == 0
     text = capsys.readouterr().out
     assert "Table 4" in text and text.count("small") == 3
     assert "a-only vs b-only" in text and "b-only vs heft" in text and "1.000000" in text

@@ -1,21 +1,27 @@
+import base64
 import contextlib
 import json
 import sqlite3
 import subprocess
 import sys
 import time
+import zlib
 from dataclasses import replace
 
 import pytest
 
 from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
+from orchestration.analysis.comparison import compare
+from orchestration.analysis.load import load_sweep_record
 from orchestration.folder.ledger import Ledger, TrialEnd
+from orchestration.report.tracked import tracked_summary
 from orchestration.tracking import run_contents
 from orchestration.tracking import tracker as tracking
 from orchestration.tracking.run_contents import result_metrics, thinned
 from orchestration.tracking.stale import close_stale
 from orchestration.tracking.store_checks import check_uri, default_uri
+from orchestration.tracking.summary import VIEW, landing, shortened
 from orchestration.tracking.tracker import Tracker, TrackingSpec
 from orchestration.trials.run_trial import failed, run_trial
 from tests.orchestration.sweeps_for_tests import trial
@@ -75,6 +81,58 @@ def test_the_ledger_becomes_runs_under_one_parent(tmp_path, store, some):
             curve = db.execute("select step, value from metrics where run_uuid = ? and key = 'best_makespan' order by step", (run,))
             assert curve.fetchall() == [(p.evaluations, p.best) for p in result.problems[0].curve]
     assert list((store[0] / "artifacts").rglob("traceback.txt"))
+
+
+def test_the_pages_show_what_came_out_without_a_click_too_many(tmp_path, store, some):
+    """Description, numbers and curves of the methods, inputs, and every trial beside what is known; sent twice it is there once."""
+    heft = trial("heft", 3)
+    tracker = Tracker(replace(spec(store, tmp_path), tags={"mlflow.user": "ann", "mlflow.source.name": "s.yaml"}))
+    with Ledger(tmp_path) as ledger:
+        parent = tracker.begin()
+        for t, result in [*some, (heft, run_trial(heft, Simulator()))]:
+            record(ledger, t, result)
+        loaded = load_sweep_record(tmp_path)
+        comparison = compare(loaded.collection)
+        summary = tracked_summary(loaded, comparison, "Two methods on one graph")
+        assert tracker.end("FINISHED", summary=summary) is None
+        again = Tracker(tracker.spec)
+        assert again.begin() == parent and again.end("FINISHED", summary=summary) is None
+    client = tracker._client
+    run, experiment = client.get_run(parent), client.get_experiment_by_name(tracker.spec.sweep)
+    for note in (run.data.tags["mlflow.note.content"], experiment.tags["mlflow.note.content"]):
+        assert note.startswith("Two methods on one graph\n") and "| heft |" in note and "simulated" in note
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development" and run.data.tags["mlflow.user"] == "ann"
+    (row,) = [s for s in comparison.standings if s.method == "random"]
+    assert run.data.metrics["iqm/random"] == row.iqm.value and run.data.metrics["gap_to_bound/random"] == row.gap_to_bound
+    assert {"gap_to_best/heft", "invalid/heft", "failed/heft"} <= run.data.metrics.keys()
+    curve = client.get_metric_history(parent, "best_over_best_known/random")
+    assert len({m.step for m in curve}) == len(curve) > 5 and curve[-1].step == 200
+    assert {(i.dataset.name, i.tags[0].value) for i in run.inputs.dataset_inputs} == {("g20-0", "graph"), ("n4", "network")}
+    (problem,) = comparison.problems
+    for child, _, tags in runs(store, tracker.spec.sweep):
+        data = client.get_run(child).data
+        assert {"method", "graph", "network", "stage", "seed", "evaluator", "propose"} <= data.params.keys() and "batch" not in data.params
+        best = data.metrics["best_makespan"]
+        assert data.metrics["best_over_best_known"] == best / problem.best and data.metrics["best_over_bound"] == best / problem.bound
+        if tags["method"] == "random":
+            steps = [m.step for m in client.get_metric_history(child, "best_over_bound")]
+            assert len(steps) == len(set(steps)) > 2 and max(steps) == 200
+
+
+def test_a_view_by_method_is_there_and_ours_to_find(tmp_path, store):
+    tracker = Tracker(spec(store, tmp_path))
+    tracker.begin()
+    tracker.end("KILLED")
+    tags = tracker._client.get_experiment(tracker._experiment).tags
+    view = json.loads(tags[f"mlflow.sharedViewState.{VIEW}"])
+    packed = view["state"].removeprefix("deflate;")
+    assert json.loads(zlib.decompress(base64.b64decode(packed)))["groupBy"]["groupByKeys"] == [{"mode": "param", "groupByData": "method"}]
+    assert landing("http://h:1", "7").startswith("http://h:1/#/experiments/7/runs?workflowType=machine_learning&viewStateShareKey=")
+
+
+def test_a_description_is_cut_between_its_lines():
+    note = shortened("\n".join(f"| {i} | {'x' * 90} |" for i in range(200)))
+    assert len(note) < 8000 and "leaderboard.md" in note.splitlines()[-1] and note.splitlines()[-3].endswith("|")
 
 
 def test_a_killed_tracker_leaves_one_finished_run_a_trial(tmp_path, store, some):
