@@ -26,8 +26,9 @@ def run(args: argparse.Namespace) -> int:
 
     from orchestration.commands.plan import Rates, make_plan, render
     from orchestration.definition.sweep import load_sweep
+    from orchestration.tracking.store_checks import default_uri
 
-    sweep = load_sweep(args.sweep, args.settings)
+    sweep = load_sweep(args.sweep, args.settings, default_uri(args.output) if (args.output / "mlflow.db").is_file() else None)
     sweep = sweep.only(args.stages) if args.stages else sweep
     rates = Rates.from_file(args.rates) if args.rates is not None else Rates.from_runs(args.output)
     plan = make_plan(sweep, rates)

@@ -58,8 +58,11 @@ def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool 
     from orchestration.commands.plan import Rates, make_plan, render
     from orchestration.definition.sweep import load_sweep
     from orchestration.driver.run_sweep import run_sweep
+    from orchestration.specs.secrets import resolved_uri
+    from orchestration.tracking.store_checks import default_uri
 
-    sweep = load_sweep(args.sweep, args.settings)
+    store = default_uri(args.output) if args.tracking_uri is None else resolved_uri(args.tracking_uri)
+    sweep = load_sweep(args.sweep, args.settings, store)
     sweep = sweep.only(args.stages) if args.stages else sweep
     sweep.check_problems()
     print(render(make_plan(sweep, Rates.from_runs(args.output))), flush=True)

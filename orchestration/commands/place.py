@@ -23,7 +23,8 @@ from orchestration.analysis.schedule import why_not
 from orchestration.analysis.table import Table, terminal
 from orchestration.plots import placed_graph, timeline
 from orchestration.rewards.evaluators import build_evaluator
-from orchestration.specs.results import placement_array
+from orchestration.specs.policies import Policy
+from orchestration.specs.results import TrialResult, placement_array
 from orchestration.specs.sources import DOCUMENTS, build_problem, costs_source, graph_source, network_source, own_network_name
 from orchestration.specs.trial import Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
 from orchestration.trials.run_trial import run_trial
@@ -51,6 +52,10 @@ class Placed:
     wall_seconds: float
     report: Mapping[str, float] = field(default_factory=dict)
     """What the method itself says of its result."""
+    kept: str = ""
+    """The single device that is better than what the method found, and is kept instead; empty if none is."""
+    found: float | None = None
+    """Objective of what the method found, where a single device is kept."""
     files: tuple[Path, ...] = ()
 
 
@@ -108,13 +113,28 @@ def place(
     if budget < 1:
         raise InputError(f"a budget of {budget} evaluations finds nothing; give 1 or more")
     config = dataclasses.asdict(configure(method, settings or {}))
-    problem = build_problem(spec)
     # With the smaller batch a small budget still gives the method a few rounds in which to learn.
     batch = int(np.clip(budget // 8, 1, 64))
     trial = Trial(method, method, FrozenDict(config), (spec,), EvaluatorSpec(), Budget(budget), seed, batch=batch)
-    evaluator = build_evaluator(trial.evaluator)
-    result = run_trial(trial, evaluator, _Progress(progress) if progress else None)
-    best = result.problems[0]
+    return _placed(trial, run_trial(trial, build_evaluator(trial.evaluator), _Progress(progress) if progress else None))
+
+
+def place_by_policy(spec: ProblemSpec, policy: Policy, seed: int = 0) -> Placed:
+    """Place a problem zero-shot, as a zero-shot stage that starts from ``policy`` would, beside every single device.
+
+    Raises:
+        InputError: if the policy's method is unknown here or does not place zero-shot, or what it proposes cannot run.
+    """
+    trial = Trial(
+        policy.method, policy.method, policy.config, (spec,), EvaluatorSpec(), Budget(1), seed, kind="zero-shot", parent=policy.digest
+    )
+    configure(policy.method, policy.config)
+    return _placed(trial, run_trial(trial, build_evaluator(trial.evaluator), parent_policy=policy.state))
+
+
+def _placed(trial: Trial, result: TrialResult) -> Placed:
+    """What a trial on one problem found, beside single devices and bound; InputError if it found nothing that runs."""
+    problem, best, method = build_problem(trial.problems[0]), result.problems[0], trial.method
     placement = placement_array(best)
     single = _single_devices(problem)
     if result.report.get("infeasible"):
@@ -122,13 +142,30 @@ def place(
     if placement is None or best.objective is None or best.seconds is None:
         outcomes = ", ".join(f"{n} {name}" for name, n in sorted(result.outcomes.items()))
         raise InputError(
-            f"method {method!r} found no placement of {problem.name} that runs within {budget} evaluations ({outcomes}); "
+            f"method {method!r} found no placement of {problem.name} that runs within {trial.budget.evaluations} evaluations ({outcomes}); "
             "raise --budget, try another --method, or give the devices more memory"
         )
     bound = max(lower_bound(problem), result.report.get("lower_bound", 0.0) if problem.objective != "energy" else 0.0)
-    return Placed(
+    placed = Placed(
         problem, method, placement, best.seconds, best.objective, bound, single, result.evaluations, result.wall_seconds, result.report
     )
+    return _never_worse(placed)
+
+
+def _never_worse(placed: Placed) -> Placed:
+    """The best single device instead of a placement that is worse."""
+    able = [(value, d, name) for d, (name, value, _) in enumerate(placed.single) if value is not None]
+    if not able or min(able)[0] >= placed.objective:
+        return placed
+    value, device, name = min(able)
+    alone = np.full_like(placed.placement, device)
+    seconds = float(Simulator().evaluate(placed.problem, alone[None, :]).seconds[0])
+    return dataclasses.replace(placed, placement=alone, makespan=seconds, objective=value, kept=name, found=placed.objective)
+
+
+def stem(name: str) -> str:
+    """Of the files of a graph's placement."""
+    return re.sub(r"[^\w.-]+", "-", name)
 
 
 class _Progress:
@@ -156,15 +193,15 @@ def write(placed: Placed, folder: Path) -> Placed:
     """Write the placement (with its problem, so that ``placewright simulate`` can repeat it), timeline, trace and picture."""
     problem = placed.problem
     folder.mkdir(parents=True, exist_ok=True)
-    stem = re.sub(r"[^\w.-]+", "-", problem.graph.name)
-    title = f"{problem.name} by {placed.method}"
+    begin = stem(problem.graph.name)
+    title = f"{problem.name} {f'on {placed.kept} alone' if placed.kept else f'by {placed.method}'}, simulated"
     plan = schedule.simulate(problem, placed.placement)
-    files = [folder / f"{stem}.placement.json"]
+    files = [folder / f"{begin}.placement.json"]
     save(dump_problem(problem, placed.placement[None, :]), files[0])
     bound = placed.lower_bound if problem.objective == "makespan" else None
-    files.append(timeline.write_page(plan, folder / f"{stem}.timeline.html", title, bound))
-    files.append(timeline.write_trace(plan, folder / f"{stem}.trace.json", title))
-    files += placed_graph.draw(problem, placed.placement, folder / f"{stem}.graph", title)
+    files.append(timeline.write_page(plan, folder / f"{begin}.timeline.html", title, bound))
+    files.append(timeline.write_trace(plan, folder / f"{begin}.trace.json", title))
+    files += placed_graph.draw(problem, placed.placement, folder / f"{begin}.graph", title)
     return dataclasses.replace(placed, files=tuple(files))
 
 
@@ -179,6 +216,9 @@ def to_json(placed: Placed) -> dict[str, Any]:
         "objective_name": problem.objective,
         "unit": UNITS[problem.objective],
         "objective": placed.objective,
+        "origin": "simulated",
+        "kept": placed.kept or None,
+        "found": placed.found,
         "bound": placed.lower_bound,
         "makespan": placed.makespan,
         "evaluations": placed.evaluations,
@@ -197,16 +237,19 @@ def summary(placed: Placed) -> str:
     problem = placed.problem
     counts = np.bincount(placed.placement, minlength=problem.n_devices)
     spread = ", ".join(f"{n} on {d}" for d, n in zip(placed.problem.network.names, counts, strict=True) if n)
-    rows = [(placed.method, significant(placed.objective * scale), percent(_over(placed.objective, placed.lower_bound)), "")]
+    own = placed.objective if placed.found is None else placed.found
+    slower = f"{own / placed.objective:.2f} × the time: {placed.kept} alone is kept instead" if placed.kept else ""
+    rows = [(placed.method, significant(own * scale), percent(_over(own, placed.lower_bound)), slower)]
     for name, value, why in sorted(placed.single, key=lambda s: (s[1] is None, s[1] or 0.0)):
         if value is None:
             rows.append((f"{name} only", "–", "–", why))
         else:
-            faster = f"{value / placed.objective:.2f} × the time" if placed.objective > 0 else ""
+            faster = f"{value / placed.objective:.2f} × the time" if placed.objective > 0 and name != placed.kept else ""
+            faster = "kept" if name == placed.kept else faster
             rows.append((f"{name} only", significant(value * scale), percent(_over(value, placed.lower_bound)), faster))
     rows.append(("lower bound", significant(placed.lower_bound * scale), "", ""))
     table = Table(
-        f"{placed.problem.name}: {placed.problem.n_nodes} operations, {placed.problem.graph.n_edges} edges",
+        f"{placed.problem.name}: {placed.problem.n_nodes} operations, {placed.problem.graph.n_edges} edges; simulated",
         ("placement", unit, "above bound", ""),
         tuple(rows),
         (f"{spread}; {placed.evaluations:,} evaluations in {placed.wall_seconds:.1f} s; times of the graph: {problem.graph.provenance}",),

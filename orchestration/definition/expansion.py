@@ -117,16 +117,22 @@ class Expander:
         for fold, problems in self._groups(stage):
             budget = _budget(None if stage.kind == "zero-shot" else stage.shared.budget, problems)
             for seed in stage.shared.seeds:
-                parent = None if stage.source is None else self._parent(stage, row, problems, fold, seed)
+                parent = self._start(stage, row, problems, fold, seed)
                 trial = Trial(
                     row.method, row.label, row.config, tuple(problems), stage.shared.evaluator, budget, seed,
-                    stage=stage.name, kind=stage.kind, parent=None if parent is None else parent.content_hash, **execution,
+                    stage=stage.name, kind=stage.kind, parent=parent, **execution,
                 )  # type: ignore[arg-type]  # fmt: skip
                 self.made.setdefault((stage.name, row.label, seed), _Made()).add(trial, fold)
                 self.seeds.setdefault((stage.name, row.label), [])
                 if seed not in self.seeds[stage.name, row.label]:
                     self.seeds[stage.name, row.label].append(seed)
                 yield trial
+
+    def _start(self, stage: Stage, row: MethodRow, problems: Sequence[ProblemSpec], fold: tuple[str, ...], seed: int) -> str | None:
+        """What the trial starts from: another by its hash, or a policy from elsewhere by that of its content."""
+        if stage.policy is not None:
+            return stage.policy.digest
+        return None if stage.source is None else self._parent(stage, row, problems, fold, seed).content_hash
 
     @staticmethod
     def _groups(stage: Stage) -> Iterator[tuple[tuple[str, ...], list[ProblemSpec]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import cast
 
 from envs.problem.errors import InputError, suggestion
@@ -18,6 +19,7 @@ from orchestration.definition.searches import SearchSettings, read_search
 from orchestration.rewards.evaluators import build_evaluator, remembered
 from orchestration.rewards.kinds import EVALUATORS
 from orchestration.specs import hosts
+from orchestration.specs.policies import Policy, is_reference, read_policy
 from orchestration.specs.trial import KINDS, EvaluatorSpec, FrozenDict, ProblemSpec, TrialKind
 
 HELD_OUT = "held-out"
@@ -55,6 +57,8 @@ class Stage:
     search: SearchSettings | None
     shared: Shared
     mark: Mark
+    policy: Policy | None = None
+    """What it starts from that is no stage: a registered model, or a policy's folder."""
     config: FrozenDict = field(default_factory=FrozenDict)
     """Settings that the stage changes itself; they are in `rows` already."""
 
@@ -68,6 +72,8 @@ class StageReader:
     methods: MethodTable
     evaluators: Mapping[str, EvaluatorSpec]
     shared: Shared
+    store: str | None = None
+    """MLflow's store with registered models."""
 
     def __post_init__(self) -> None:
         self.done: dict[str, Stage] = {}
@@ -95,6 +101,8 @@ class StageReader:
     def _needs(self, name: str, model: StageModel, known: Mapping[str, StageModel]) -> set[str]:
         needed = {key: other for key, other in (("from", model.source), ("config_from", model.config_from)) if other is not None}
         for key, other in needed.items():
+            if key == "from" and is_reference(other):
+                continue
             if other not in known and other not in self.doc.broken("stages"):
                 self.doc.error(("stages", name, key), f"unknown stage {other!r}", suggestion(other, known))
         return set(needed.values()) & set(known)
@@ -102,14 +110,15 @@ class StageReader:
     def read(self, name: str, model: StageModel, path: Location) -> Stage | None:
         """One stage whose needs are read; None if something in it is wrong (recorded)."""
         doc, before = self.doc, len(self.doc.issues.found)
+        policy = self._policy(model, path) if model.source and is_reference(model.source) else None
         source, config_source = (None if n is None else self.done.get(n) for n in (model.source, model.config_from))
-        if (model.source and source is None) or (model.config_from and config_source is None):
+        if (model.source and source is None and policy is None) or (model.config_from and config_source is None):
             return None  # that stage does not exist or has errors of its own, which are recorded
         if path and any(p[:2] == path and p[2:3] not in _APART for p in doc.wrong):
             return None  # what was left out as wrong decides what else would be
-        kind = self._kind(name, model, path, source)
+        kind = self._kind(name, model, path, source is not None or policy is not None)
         shared = read_shared(doc, path, model, self.shared, self.evaluators)
-        rows = self._rows(model, path, kind, source, config_source)
+        rows = self._rows(model, path, kind, source, config_source, policy)
         folds, problems = self._problems(model, path, kind, source)
         per = self._per(model, path, kind, source, bool(folds), rows, problems)
         if problems:
@@ -140,11 +149,12 @@ class StageReader:
             tuple(problems),
             per,
             folds,
-            model.source,
+            None if policy is not None else model.source,
             model.config_from,
             search,
             shared,
             doc.mark(path, True),
+            policy,
             FrozenDict(model.config or {}),
         )
 
@@ -172,10 +182,19 @@ class StageReader:
             cure = "use config_from to take its winner"
             self.doc.error((*path, "from"), f"stage {source.name!r} is a search, which leaves many checkpoints", cure)
 
-    def _kind(self, name: str, model: StageModel, path: Location, source: Stage | None) -> TrialKind:
-        kind = model.kind or (name if path and name in KINDS else "finetune" if source else "search")
-        if kind in ("finetune", "zero-shot") and source is None:
-            cure = "add from: and the name of that stage"
+    def _policy(self, model: StageModel, path: Location) -> Policy | None:
+        """What ``from`` names that is no stage; recorded if it is not there."""
+        at = (*path, "from")
+        try:
+            return read_policy(str(model.source), Path(self.doc.mark(at).file).parent, self.store)
+        except InputError as error:
+            self.doc.error(at, error.message, error.cure)
+            return None
+
+    def _kind(self, name: str, model: StageModel, path: Location, starts: bool) -> TrialKind:
+        kind = model.kind or (name if path and name in KINDS else "finetune" if starts else "search")
+        if kind in ("finetune", "zero-shot") and not starts:
+            cure = "add from: and the name of that stage, or models:/NAME/VERSION"
             self.doc.error(path, f"a {kind} stage starts from another stage's checkpoint", cure)
         if kind == "zero-shot" and model.search is not None:
             self.doc.error(path, "a zero-shot stage has nothing to search with", "search in the stage it starts from")
@@ -184,18 +203,36 @@ class StageReader:
             self.doc.error((*path, "budget"), what, "remove it")
         return cast(TrialKind, kind)
 
-    def _rows(self, model: StageModel, path: Location, kind: str, source: Stage | None, config_source: Stage | None) -> list[MethodRow]:
+    def _rows(
+        self, model: StageModel, path: Location, kind: str, source: Stage | None, config_source: Stage | None, policy: Policy | None
+    ) -> list[MethodRow]:
         if model.methods is not None:
             rows = self.methods.select(self.doc, (*path, "methods"), model.methods)
         elif source is not None:
             rows = list(source.rows)
+        elif policy is not None:
+            rows = [r for r in self.methods.rows.values() if r.method == policy.method]
         elif config_source is not None:
             rows = [self.methods.rows[r.label] for r in config_source.rows]
         else:
             rows = [r for r in self.methods.rows.values() if kind != "pretrain" or r.learns]
         if not rows and self.methods.rows and not self.methods.broken and not self._wrong_below((*path, "methods")):
             cure = "add one that learns, or make the stage kind: search"
-            self.doc.error(path, "no method of this sweep can be trained in advance", cure)
+            what = "no method of this sweep can be trained in advance"
+            if policy is not None:
+                what, cure = (
+                    f"no method of this sweep is {policy.method!r}, which learned {policy.name}",
+                    f"add {policy.method}: to methods",
+                )
+            self.doc.error(path, what, cure)
+        if policy is not None:
+            other = next((r for r in rows if r.method != policy.method), None)
+            if other is not None:
+                what = f"method {other.label!r} is {other.method!r}, but {policy.name} was learned by {policy.method!r}"
+                self.doc.error((*path, "methods"), what, "name rows of that method by 'methods'")
+                rows = [r for r in rows if r.method == policy.method]
+            # A policy fits the network of the settings it was learned with.
+            rows = [row for r in rows if (row := checked(self.doc, (*path, "from"), r, policy.config)) is not None]
         rows = [row for r in rows if (row := checked(self.doc, (*path, "config"), r, model.config)) is not None]
         self._check_rows((*path, "methods"), kind, rows, source, config_source)
         return rows

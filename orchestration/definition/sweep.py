@@ -22,6 +22,7 @@ from orchestration.definition.reports import check_report
 from orchestration.definition.searches import SearchSpec
 from orchestration.definition.source import Source, read_source, write_yaml
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
+from orchestration.specs.policies import Policy
 from orchestration.specs.sources import build_problem, must_be_traced
 from orchestration.specs.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
 
@@ -94,6 +95,11 @@ class Sweep:
         return replace(self, stages=tuple(s for s in self.stages if s.name in wanted), whole=self)
 
     @property
+    def policies(self) -> list[Policy]:
+        """What its stages start from that comes from elsewhere."""
+        return [s.policy for s in self.stages if s.policy is not None]
+
+    @property
     def problems(self) -> list[ProblemSpec]:
         """Every problem of every stage, once."""
         return list({p.label + p.content_hash: p for s in self.stages for p in s.problems}.values())
@@ -136,12 +142,13 @@ class Sweep:
         yield from smallest.values()
 
 
-def load_sweep(path: str | Path, settings: Sequence[str] = ()) -> Sweep:
+def load_sweep(path: str | Path, settings: Sequence[str] = (), store: str | None = None) -> Sweep:
     """The sweep at ``path``, checked whole.
 
     Args:
         path: of its YAML file.
         settings: changes of single values, each as ``stages.train.budget=500``.
+        store: URI of the MLflow store with models that stages start from; see `orchestration.specs.policies.read_policy`.
 
     Raises:
         SweepErrors: holding everything that is wrong, each with file and line.
@@ -150,7 +157,7 @@ def load_sweep(path: str | Path, settings: Sequence[str] = ()) -> Sweep:
     source = read_source(path, issues, settings)
     if source is None or issues.found:
         raise SweepErrors(issues.found)
-    sweep = _read(source, issues)
+    sweep = _read(source, issues, store)
     issues.raise_any()
     sweep = None if sweep is None else replace(sweep, settings=tuple(settings))
     if sweep is None:  # cannot be: whatever makes it None is recorded
@@ -160,7 +167,7 @@ def load_sweep(path: str | Path, settings: Sequence[str] = ()) -> Sweep:
     return sweep
 
 
-def _read(source: Source, issues: Issues) -> Sweep | None:
+def _read(source: Source, issues: Issues, store: str | None) -> Sweep | None:
     doc = Document(source.node, issues)
     model = doc.read(SweepModel)
     if model is None:
@@ -173,7 +180,7 @@ def _read(source: Source, issues: Issues) -> Sweep | None:
         if spec is not None:
             evaluators[name] = spec
     shared = read_shared(doc, (), model, Shared((0,), None, EvaluatorSpec(), ExecutionSettings()), evaluators)
-    reader = StageReader(doc, problems, methods, evaluators, shared)
+    reader = StageReader(doc, problems, methods, evaluators, shared, store)
     if model.stages is None and not doc.has("stages"):
         alone = {key: getattr(model, key) for key in ("on", "per", "search", "seeds", "budget", "evaluator")}
         only = reader.read(ONLY_STAGE, StageModel.model_construct(**alone), ())

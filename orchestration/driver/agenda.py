@@ -238,7 +238,7 @@ class Agenda:
             return
         self.trials[key] = trial
         entry = self._ledger.entries.get(key)
-        parent = None if trial.parent is None else self._state.get(trial.parent, "unknown")
+        parent = None if trial.parent is None else self._parent_state(trial.parent)
         settled = entry is not None and entry.settled and key not in self._retry
         if settled and self._policy_lost(key):
             self._remade.add(key)
@@ -257,6 +257,12 @@ class Agenda:
                 self._behind.setdefault(str(trial.parent), []).append(trial)
             else:
                 self._ready.push(TrialTask(trial))
+
+    def _parent_state(self, parent: str) -> str:
+        """That of the trial, or ``done`` of a policy from elsewhere that lies where a trial's would."""
+        if parent not in self._state and (trial_folder(self._ledger.folder, parent) / POLICY).exists():
+            return "done"
+        return self._state.get(parent, "unknown")
 
     def _policy_lost(self, key: str) -> bool:
         """Whether what a trial learned was found damaged; from its last checkpoint it is soon made again."""
@@ -287,7 +293,7 @@ class Agenda:
     def _open_searches(self) -> None:
         """Begin the searches whose trials can start."""
         for spec in list(self._waiting_specs):
-            parents = {self._state.get(t.parent) for t in spec.templates if t.parent is not None}
+            parents = {self._parent_state(t.parent) for t in spec.templates if t.parent is not None}
             if parents <= {"done"}:
                 self._waiting_specs.remove(spec)
                 self._begin(spec)

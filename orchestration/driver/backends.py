@@ -16,6 +16,7 @@ from orchestration.driver import capacity
 from orchestration.folder.ledger import TrialEnd
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.files import write_atomic
+from orchestration.specs.policies import describe_policy
 from orchestration.specs.trial import Trial, TrialTask
 from orchestration.tracking.provenance import quiet_environment
 from orchestration.tracking.summary import SweepSummary
@@ -258,6 +259,7 @@ class RayBackend:
                 ended, away = self._ray.get(reference)
                 path = policy_path(self._folder, trial.content_hash)
                 if away and not path.exists():
+                    describe_policy(path.parent, trial, one.sweep)
                     write_atomic(path, self._ray.get(one.learned))
             except self._ray.exceptions.RayError as error:  # the worker or its node died; what the trial does ends as a record
                 reason = str(error).strip().splitlines()[0]

@@ -26,7 +26,7 @@ from orchestration.rewards.evaluators import in_worker
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.canonical import canonical
 from orchestration.specs.files import safe_name, write_atomic
-from orchestration.specs.layout import HOME, LEDGER, STORE
+from orchestration.specs.layout import HOME, LEDGER, POLICY, STORE, trial_folder
 from orchestration.specs.secrets import masked, resolved_uri, secret
 from orchestration.tracking.provenance import source_tags
 from orchestration.tracking.store_checks import check_uri, default_uri
@@ -96,6 +96,8 @@ def run_sweep(
     check_uri(uri)
     with Ledger(folder, fresh=fresh) as ledger:
         definition = [path for path in save_definition(folder, sweep) if not secret(path.read_text(encoding="utf-8"))]
+        for policy in sweep.policies:  # as if a trial of this sweep had learned it
+            write_atomic(trial_folder(folder, policy.digest) / POLICY, policy.data)
         studies = _Studies(folder, sweep.name)
         studies.reach(sweep)
         agenda = Agenda(sweep, ledger, studies.open, retry_failed=retry_failed)

@@ -15,8 +15,10 @@ from orchestration.analysis.statistics import iqm, on_grid
 from orchestration.analysis.table import dress
 from orchestration.report import tables
 from orchestration.specs.canonical import canonical, content_hash
+from orchestration.specs.layout import POLICY, trial_folder
 from orchestration.specs.results import CurvePoint
-from orchestration.tracking.run_contents import thinned
+from orchestration.tracking.policies import Learned, model_name
+from orchestration.tracking.run_contents import thinned, trial_tags
 from orchestration.tracking.summary import Input, Relative, RelativeCurve, SweepSummary
 
 GRID_POINTS = 40
@@ -40,6 +42,7 @@ def tracked_summary(record: SweepRecord, comparison: Comparison, description: st
         dict(_method_curves(comparison)),
         dict(_trials(record, comparison.collection)),
         tuple(_inputs(record)),
+        tuple(_learned(record, comparison.collection)),
     )
 
 
@@ -118,6 +121,25 @@ def _point(at: CurvePoint, values: list[float], bounds: list[float | None], best
 def _mean(values: Iterable[float]) -> float:
     found = list(values)
     return math.fsum(found) / len(found)
+
+
+def _learned(record: SweepRecord, collection: Collection) -> Iterator[Learned]:
+    """Every policy that was trained in advance, and of each method that learned while it searched the best trial's, by mean score."""
+    there = {key for key in record.ended if (trial_folder(record.folder, key) / POLICY).is_file()}
+    chosen = [key for key in record.ended if key in there and record.ended[key][0].kind == "pretrain"]
+    for row in collection.rows:
+        scores: dict[str, list[float]] = {}
+        runs = [r for r in collection.of(row) if r.trial in there]
+        for run, score in zip(runs, collection.scores(runs).tolist(), strict=True):
+            scores.setdefault(run.trial, []).append(score)
+        chosen += sorted(scores, key=lambda key: (_mean(scores[key]), key))[:1]
+    for key in chosen:
+        tags = trial_tags(record.ended[key][0], record.name)
+        yield Learned(
+            key,
+            model_name(record.name, tags["method"]),
+            {k: tags[k] for k in ("sweep", "method", "stage", "kind", "graph", "network", "seed")},
+        )
 
 
 def _inputs(record: SweepRecord) -> Iterator[Input]:

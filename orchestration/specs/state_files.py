@@ -69,6 +69,11 @@ def load_state(path: Path) -> dict[str, Any]:
         raise InputError(f"there is no checkpoint {path}") from None
     except OSError as error:
         raise Damaged(f"checkpoint {path} cannot be read ({error.strerror})") from error
+    return state_of(data, path)
+
+
+def state_of(data: bytes, path: Path) -> dict[str, Any]:
+    """What is in the bytes of a state's file, which messages call ``path``; raises as `load_state`."""
     _check_sum(path, data)
     try:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
@@ -163,6 +168,13 @@ def _unpack(value: Any, tensors: Mapping[str, np.ndarray]) -> Any:
     if "$items" in value:
         return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value["$items"]}
     return {k: _unpack(v, tensors) for k, v in value.items()}
+
+
+def untouched(folder: Path, pattern: str, overwrite: bool) -> None:
+    """InputError if the folder holds files of that pattern already, unless they may be overwritten."""
+    there = sorted(folder.glob(pattern)) if folder.is_dir() and not overwrite else []
+    if there:
+        raise InputError(f"{there[0]} is there already; name another --output, or give --overwrite to lose it")
 
 
 def writable_folder(folder: Path) -> None:

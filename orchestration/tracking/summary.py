@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from orchestration.tracking.policies import Learned
 from orchestration.tracking.run_contents import metric_name
 
 NOTE = "mlflow.note.content"
@@ -72,6 +73,7 @@ class SweepSummary:
     trials: Mapping[str, RelativeCurve] = field(default_factory=dict)
     """By content hash."""
     inputs: tuple[Input, ...] = ()
+    learned: tuple[Learned, ...] = ()
 
 
 def landing(server: str, experiment: str, charts: bool = False) -> str:

@@ -28,6 +28,7 @@ from orchestration.specs.layout import LEDGER, STATE
 from orchestration.specs.results import TrialResult
 from orchestration.specs.secrets import masked
 from orchestration.specs.trial import Trial
+from orchestration.tracking.policies import register
 from orchestration.tracking.provenance import package_versions, quiet_environment
 from orchestration.tracking.run_contents import result_metrics, trial_params, trial_tags
 from orchestration.tracking.store_checks import alone_at, fast_sqlite
@@ -272,7 +273,10 @@ class Tracker:
         try:
             if summary is not None:
                 send_parent(self._client, self._experiment, self._parent, summary, self._log)
-                send_relative(self._search(_under(self._parent)), summary, self._log)
+                children = self._search(_under(self._parent))
+                send_relative(children, summary, self._log)
+                ended = {r.data.tags.get("trial", ""): r.info.run_id for r in children if r.info.status == "FINISHED"}
+                register(self._client, self._experiment, self._folder, summary.learned, ended)
             for artifact in artifacts:
                 path = Path(artifact)
                 sub = path.parent.relative_to(self._folder) if path.is_relative_to(self._folder) else Path()

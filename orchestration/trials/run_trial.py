@@ -21,6 +21,7 @@ from methods.contract.registry import build, method_class
 from orchestration.rewards.evaluators import InfrastructureError
 from orchestration.rewards.retry import measure
 from orchestration.specs.layout import CHECKPOINT, POLICY
+from orchestration.specs.policies import describe_policy
 from orchestration.specs.results import CurvePoint, ProblemResult, Trace, TrialResult
 from orchestration.specs.sources import build_problem
 from orchestration.specs.state_files import load_latest, save_state
@@ -135,6 +136,7 @@ class _Run:
         if self.folder is not None:
             policy = self.method.policy()
             if policy:
+                describe_policy(self.folder, self.trial, sweep)
                 save_state(self.folder / POLICY, policy)
         return self._result(status, sweep)
 

@@ -54,6 +54,23 @@ def test_place_beats_every_single_device_and_can_be_simulated_again(own: Path) -
     assert "2,667" in text and "4,000" in text and "8,000" in text and "lower bound" in text and "1.50 × the time" in text
 
 
+def test_a_single_device_that_is_better_is_kept_and_nothing_is_overwritten(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One chain: to cut it costs more than any device gains."""
+    graph = ComputationGraph(("a", "b", "c", "d"), ("T",) * 4, [2, 2, 1, 1], [9] * 4, [(0, 1), (1, 2), (2, 3)], [9] * 3, name="chain")
+    network = DeviceNetwork(("fast", "slow"), [1.5, 1.0], 0.1, 0.0, name="pair")
+    formats.save(formats.dump_problem(Problem(graph, network)), own)
+    words = ["place", str(own), "--method", "random", "--budget", "1", "--seed", "1", "--output", "o"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "fast alone is kept instead" in said and "4 on fast" in said and "; simulated" in said.splitlines()[0]
+    assert [r["makespan"] for r in simulate_file(Path("o/fork.placement.json"))["placements"]] == pytest.approx([4.0])
+    before = Path("o/fork.placement.json").stat().st_mtime_ns
+    assert main([*words, "--seed", "2"]) == 2
+    assert "o/fork.placement.json is there already; name another --output" in capsys.readouterr().err
+    assert Path("o/fork.placement.json").stat().st_mtime_ns == before
+    assert main([*words, "--overwrite"]) == 0
+
+
 def test_a_graph_needs_a_network_and_takes_one_from_a_file(own: Path) -> None:
     graph, network = own.parent / "graph.json", own.parent / "net.json"
     formats.save(formats.dump_graph(fork().graph), graph)
@@ -105,7 +122,7 @@ def test_commands_print_json_and_one_line_errors(own: Path, capsys: pytest.Captu
         ["simulate", "gone.json"],
         ["place", str(own), "--set", "oops"],
         ["report", "gone"],
-        ["ui", "gone"],
+        ["ui", "--output", "gone"],
     ):
         assert main(command) == 2
         said = capsys.readouterr()
