@@ -108,8 +108,6 @@ def run_sweep(
         display = Display(agenda.total, agenda.skipped, agenda.open_trials, console)
         if ledger.unchecked:
             display.say(f"{ledger.unchecked} lines of {folder / LEDGER} are from before there were checksums, so they are not checked")
-        shown = masked(uri)
-        ui = f"mlflow ui --backend-store-uri {shown}" if not uri.startswith("http") else f"open {shown}"
         if agenda.complete and (folder / "leaderboard.json").exists():
             failed = f" ({agenda.failed} failed; retry --failed runs those again)" if agenda.failed else ""
             display.say(f"all {agenda.total} trials ran before{failed}; --fresh runs them again")
@@ -121,9 +119,16 @@ def run_sweep(
         notes, files, origin = _run_tracked(sweep, folder, agenda, backend, display, spec, definition)
         for note in notes:
             display.say(note)
-        command = "placewright ui" if output == HOME else f"placewright ui --output {output}"
-        display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: {command} (or: {ui})")
+        display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: {_where_to_look(output, uri)}")
         return SweepRun(folder, uri, display.done, agenda.skipped, agenda.failed, tuple(files), tuple(notes))
+
+
+def _where_to_look(output: Path, uri: str) -> str:
+    """What shows the runs in MLflow."""
+    if uri.startswith("http"):
+        return f"open {masked(uri)}"
+    command = "placewright ui" if output == HOME else f"placewright ui --output {output}"
+    return command if uri == default_uri(output) else f"mlflow ui --backend-store-uri {masked(uri)}"
 
 
 def _run_tracked(

@@ -106,7 +106,7 @@ class Tracker:
             fast_sqlite()
         try:
             with alone_at(self.spec.uri):
-                self._client = mlflow.MlflowClient(self.spec.uri)
+                self._client, self._refusal = mlflow.MlflowClient(self.spec.uri), mlflow.MlflowException
                 self._experiment = prepared(self._client, self.spec.sweep, self.spec.artifacts)
             self._parent = self._open_parent()
             self._close_orphans()
@@ -174,12 +174,10 @@ class Tracker:
 
     def _find_run(self, run_id: str) -> Any:
         """The run, or None if there is none; other trouble with the store is raised, or a second parent would be made."""
-        import mlflow
-
         try:
             return self._client.get_run(run_id)
-        except mlflow.MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+        except self._refusal as error:
+            if getattr(error, "error_code", "") != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return None
 
