@@ -140,7 +140,7 @@ function leaderboard(board, problems, all, origin) {
   let caption = `${origin}. Score: objective / best known of the same problem in this sweep, so 1 is the best. IQM: interquartile mean over seeds and problems with its 95% stratified-bootstrap interval${all ? "" : " (of the problems chosen, computed here with fewer resamples)"}. Gaps are means. evaluations, wall: mean a run; wall is the time of the whole run, in seconds.`;
   if (partial && all) caption += " Methods that lack problems of their stage stand below the others.";
   if (unplaced) caption += ` ${plural(unplaced, "run")} found no valid placement; their score is ∞.`;
-  head("leaderboard", `Leaderboard: ${plural(board.length, "method")}, ${plural(problems.length, "problem")}, ${plural(runs, "run")}`, caption, origin);
+  head("leaderboard", `Leaderboard: ${plural(board.length, staged ? "method and stage" : "method").replace("method and stages", "methods and stages")}, ${plural(problems.length, "problem")}, ${plural(runs, "run")}`, caption, origin);
   let place = 0; for (const s of board) s.place = s.n && s.ranked ? ++place : null;
   fill("leaderboard", [
     {name: "#", sort: s => s.place, cell: s => s.place || NONE}, {name: "method", left: true, stick: true, cls: "name", sort: s => s.row.label, cell: s => named(s.row)},
