@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Byte code is kept whatever the shell says: without it each of the many processes compiles some 2,000 files again, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow fuzz lint docs bench lock ui clean mutants
+.PHONY: demo test test-slow fuzz lint docs bench results lock ui clean mutants
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## Place real models by every method and show who wins
@@ -35,6 +35,9 @@ docs: $(READY)  ## Build the documentation into site/, for a browser without a s
 
 bench: $(READY)  ## Measure speed; prints the figures and writes them to docs/results/speed.md
 	$(BIN)/python -m tests.bench
+
+results: $(READY)  ## Make the tables of RESULTS.md and docs/results/ from results/; a finished sweep is recorded by: make results SWEEP=FOLDER
+	$(BIN)/python -m orchestration.records $(SWEEP)
 
 lock: $(READY)  ## Write the image's lock files anew, after a change of constraints.txt
 	$(BIN)/python infra/locks/make.py

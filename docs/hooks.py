@@ -50,7 +50,11 @@ def on_page_markdown(markdown, page, config, files):
             return f"{text}({depth}{name.removeprefix('docs/')}{anchor})"
         return re.sub(r"^!?\[(.*)\]$", r"\1 (`" + name + "`)", text) if not text.endswith(f"[{name}]") else f"`{name}`"
 
-    return re.sub(r"(!?\[[^\]]*\])\(([^)#\s]+)(#[^)]*)?\)", target, markdown)
+    def definition(match):
+        return match[0] if "://" in match[2] else f"{match[1]}: " + target(["", match[2], match[3]])[1:-1]
+
+    markdown = re.sub(r"(!?\[[^\]]*\])\(([^)#\s]+)(#[^)]*)?\)", target, markdown)
+    return re.sub(r"^(\[[^\]]+\]): ([^#\s]+)(#\S+)?$", definition, markdown, flags=re.MULTILINE)
 
 
 def on_post_page(output, page, config):

@@ -1,0 +1,87 @@
+"""Tables of a record as Markdown: who is best over all problems, and times by graph. Statistics come from `orchestration.analysis`."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from envs.problem.errors import InputError, nearest
+from orchestration.analysis.statistics import iqm_interval
+
+UNITS = {"ms": ("s", 1e3), "s": ("s", 1.0), "J": ("J", 1.0), "units": ("units", 1e3)}
+"""Unit of a table: unit of the record, and the factor between them. Units that mean nothing are shown in thousandths, as in reports."""
+
+
+def leaderboard(frame: pd.DataFrame) -> str:
+    """Every method over all problems that all methods have run on: score (objective over the best known of the problem)."""
+    shared = _shared(frame)
+    best = shared.groupby(["graph", "network"])["objective"].transform("min")
+    shared = shared.assign(score=shared["objective"] / best, problem=shared.groupby(["graph", "network"]).ngroup())
+    rows = []
+    for method, runs in shared.groupby("method"):
+        scores, strata = runs["score"].to_numpy(), runs["problem"].to_numpy()
+        rows.append((iqm_interval(scores, strata), method, runs))
+    lines = ["| method | IQM of scores [95 %] | mean | worst | on | seeds | problems |", "|---|--:|--:|--:|---|--:|--:|"]
+    for value, method, runs in sorted(rows, key=lambda row: (row[0].value, row[1])):
+        worst = runs.loc[runs["score"].idxmax()]
+        span = "" if math.isnan(value.low) else f" [{value.low:.3f}, {value.high:.3f}]"
+        lines.append(
+            f"| {method} | {value.value:.3f}{span} | {runs['score'].mean():.3f} | {worst['score']:.2f} | {worst['graph']} "
+            f"| {runs['seed'].nunique()} | {runs['problem'].nunique()} |"
+        )
+    return "\n".join([*lines, "", provenance(frame)])
+
+
+def by_graph(frame: pd.DataFrame, unit: str = "ms", against: str = "") -> str:
+    """A row a method, a column a graph: mean and deviation over seeds.
+
+    Args:
+        unit: one of `UNITS`; runs in others are left out.
+        against: a method; figures are then how much less time than it, in %, with the lowest and highest seed.
+
+    Raises:
+        InputError: if the unit or the method is unknown.
+    """
+    if unit not in UNITS:
+        raise InputError(f"unit {unit!r}{nearest(unit, UNITS)}")
+    kept = frame[frame["unit"] == UNITS[unit][0]]
+    if against and against not in set(kept["method"]):
+        raise InputError(f"against {against!r}{nearest(against, set(kept['method']))}")
+    graphs = list(dict.fromkeys(kept["graph"]))
+    base = kept[kept["method"] == against].groupby("graph")["objective"].mean() if against else None
+    lines = [f"| method | {' | '.join(graphs)} |", "|---|" + "--:|" * len(graphs)]
+    for method, runs in kept.groupby("method"):
+        cells = [_cell(runs[runs["graph"] == g]["objective"], UNITS[unit][1], None if base is None else base[g]) for g in graphs]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    what = f"% less than {against}, mean (lowest to highest seed)" if against else f"{unit}, mean ± deviation over seeds"
+    return "\n".join([*lines, "", f"{what}. {provenance(frame)}"])
+
+
+def provenance(frame: pd.DataFrame) -> str:
+    """Where the figures come from, a sentence."""
+    seeds = ", ".join(map(str, sorted(frame["seed"].unique())))
+    words = [
+        ", ".join(sorted(frame["source"].unique())),
+        f"seeds {seeds}",
+        f"commit {', '.join(sorted(map(str, frame['commit'].unique())))}",
+    ]
+    return f"{'; '.join(words)}; {', '.join(sorted(frame['machine'].unique()))}."
+
+
+def _cell(objectives: pd.Series, factor: float, base: float | None) -> str:
+    values = objectives.to_numpy()
+    if not len(values) or not all(map(math.isfinite, values)):
+        return "–"
+    if base is not None:
+        gains = 100 * (1 - values / base)
+        return f"{gains.mean():.1f}" + (f" ({gains.min():.1f}–{gains.max():.1f})" if len(values) > 1 and gains.min() < gains.max() else "")
+    shown = values * factor
+    return f"{shown.mean():.4g}" + (f" ± {shown.std(ddof=1):.2g}" if len(values) > 1 and shown.min() < shown.max() else "")
+
+
+def _shared(frame: pd.DataFrame) -> pd.DataFrame:
+    """The runs on problems that every method has run on."""
+    methods = frame["method"].nunique()
+    ran = frame.groupby(["graph", "network"])["method"].transform("nunique")
+    return frame[ran == methods]

@@ -1,0 +1,98 @@
+"""What `results/` holds and the pages made from it: committed pages are what would be made, and bad input is told by its place."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from envs.problem.errors import InputError
+from orchestration.analysis.load import SweepRecord
+from orchestration.analysis.runs import collect
+from orchestration.records import claims, pages, tables
+from orchestration.records.record import COLUMNS, machine, read_record, record
+from tests.orchestration.results import small_study
+
+ROOT = Path(__file__).parents[3]
+CLAIMS = claims.read_claims(ROOT / "results" / "claims.yaml")
+ENTRY = "paper: P\nclaim: c\nplace: Table 1\npublished: '1'\nours: '2'\nbest: '3'\nverdict: holds\ncommand: x\nbasis: 3 seeds\npage: gdp\n"
+
+
+def entry(tmp_path, text):
+    path = tmp_path / "claims.yaml"
+    path.write_text("- " + text.replace("\n", "\n  ").rstrip() + "\n", encoding="utf-8")
+    return path
+
+
+def test_pages_are_what_results_make():
+    made = pages.make(ROOT)
+    assert {page.name for page in made} >= {"RESULTS.md", "claims.md"}
+    assert [page.name for page, text in made.items() if page.read_text(encoding="utf-8") != text] == []  # else: make results
+
+
+def test_every_paper_has_claims_and_a_command_for_each():
+    assert len(CLAIMS) >= 40 and {c.paper for c in CLAIMS} == {"HSDAG", "GiPH", "GDP", "Mars", "DOPPLER"}
+    files = [word for c in CLAIMS for word in c.command.split() if word.endswith(".yaml")]
+    assert [f for f in files if not (ROOT / f).is_file()] == []
+    assert [c.page for c in CLAIMS if not (ROOT / "docs" / "results" / f"{c.page}.md").is_file()] == []
+
+
+def test_rows_with_one_seed_or_short_tiers_say_so():
+    """A command of a small or medium tier cannot stand behind a row that says nothing of it."""
+    silent = [c.number for c in CLAIMS if "-small.yaml" in c.command and not re.search(r"short|not run|1 seed", c.basis)]
+    assert silent == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("verdict: holds", "verdict: hold"), "claims.yaml, claim 1: verdict 'hold'; did you mean 'holds'?"),
+        (("best: '3'", "best: 3"), "claims.yaml, claim 1: best is 3; write a text, in quotes where it looks like a number"),
+        (("basis:", "bases:"), "claims.yaml, claim 1: unknown key 'bases'; did you mean 'basis'?"),
+        (("place: Table 1\n", ""), "claims.yaml, claim 1: place is missing"),
+    ],
+)
+def test_a_wrong_claim_is_told(change, said, tmp_path):
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        claims.read_claims(entry(tmp_path, ENTRY.replace(*change)))
+
+
+def test_a_finished_sweep_becomes_a_record_and_a_table(tmp_path):
+    study = SweepRecord(tmp_path, "small", collect(small_study()), {})
+    path = record(study, tmp_path / "results", commit="abc1234")
+    frame = read_record(tmp_path / "results", "small")
+    assert path.parent.name == "small" and tuple(frame.columns) == COLUMNS
+    assert set(frame["commit"]) == {"abc1234"} and set(frame["machine"]) == {machine()} and set(frame["source"]) == {"simulated"}
+    ran = {(r.method, r.seed, float(f"{r.objective:.6g}")) for r in study.collection.runs}
+    assert {(r.method, r.seed, r.objective) for r in frame.itertuples()} == ran
+    text = pages.fill("a\n<!-- results: leaderboard small -->\nold\n<!-- results: end -->\nb", [], tmp_path, "page.md")
+    assert text.startswith("a\n") and text.endswith("-->\nb") and "old" not in text and "abc1234" in text
+    assert {m for m in set(frame["method"]) if f"| {m} |" not in text} == set()
+
+
+def runs(*rows):
+    frame = pd.DataFrame(rows, columns=["method", "graph", "seed", "objective"])
+    return frame.assign(stage="main", network="n", evaluations=1, unit="s", bound=None, source="simulated", commit="abc1234", machine="m")
+
+
+def test_figures_of_a_record():
+    frame = runs(("slow", "g", 0, 2.0), ("fast", "g", 0, 1.0), ("fast", "g", 1, 1.5), ("slow", "g", 1, 2.0), ("slow", "h", 0, 9.0))
+    table = tables.by_graph(frame, against="slow")
+    assert "| fast | 37.5 (25.0–50.0) | – |" in table and "seeds 0, 1" in table and "simulated" in table
+    assert "| fast | 1250 ± 3.5e+02 | – |" in tables.by_graph(frame)
+    board = tables.leaderboard(frame)  # h, which fast has not run on, does not count
+    assert board.index("| fast | 1.250") < board.index("| slow | 2.000") and "| 2.00 | g | 2 | 1 |" in board
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("leaderbord x", "'leaderbord' cannot be made; did you mean 'leaderboard'?"),
+        ("claims Marz", "no claim is of paper 'Marz'; did you mean 'Mars'?"),
+        ("by-graph nothing", "no record "),
+        ("by-graph nothing colour=red", "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_a_wrong_part_is_told(words, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        pages.render(words, CLAIMS, ROOT)
