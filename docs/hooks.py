@@ -36,24 +36,27 @@ def on_page_markdown(markdown, page, config, files):
     origin = next((file for file, made in FROM_THE_ROOT.items() if made == page.file.src_uri), f"docs/{page.file.src_uri}")
     depth = "../" * page.file.src_uri.count("/")
 
-    def target(match):
-        text, path, anchor = match[1], match[2], match[3] or ""
-        if "://" in path or path.startswith("#"):
-            return match[0]
+    def page_of(path):
+        """Where a link leads among the pages; the file's name where it is no page; the link itself where it leaves the repository."""
         absolute = (ROOT / origin).parent.joinpath(path).resolve()
-        if not absolute.is_relative_to(ROOT):
-            return match[0]
+        if "://" in path or path.startswith("#") or not absolute.is_relative_to(ROOT):
+            return path, True
         name = absolute.relative_to(ROOT).as_posix()
-        if name in PAGES:
-            return f"{text}({depth}{PAGES[name]}{anchor})"
-        if name.startswith("docs/"):
-            return f"{text}({depth}{name.removeprefix('docs/')}{anchor})"
-        return re.sub(r"^!?\[(.*)\]$", r"\1 (`" + name + "`)", text) if not text.endswith(f"[{name}]") else f"`{name}`"
+        if name in PAGES or name.startswith("docs/"):
+            return depth + PAGES.get(name, name.removeprefix("docs/")), True
+        return name, False
+
+    def link(match):
+        text, anchor = match[1], match[3] or ""
+        place, is_page = page_of(match[2])
+        if is_page:
+            return f"{text}({place}{anchor})"
+        return re.sub(r"^!?\[(.*)\]$", r"\1 (`" + place + "`)", text) if not text.endswith(f"[{place}]") else f"`{place}`"
 
     def definition(match):
-        return match[0] if "://" in match[2] else f"{match[1]}: " + target(["", match[2], match[3]])[1:-1]
+        return f"{match[1]}: {page_of(match[2])[0]}{match[3] or ''}"
 
-    markdown = re.sub(r"(!?\[[^\]]*\])\(([^)#\s]+)(#[^)]*)?\)", target, markdown)
+    markdown = re.sub(r"(!?\[[^\]]*\])\(([^)#\s]+)(#[^)]*)?\)", link, markdown)
     return re.sub(r"^(\[[^\]]+\]): ([^#\s]+)(#\S+)?$", definition, markdown, flags=re.MULTILINE)
 
 

@@ -51,7 +51,8 @@ def by_graph(frame: pd.DataFrame, unit: str = "ms", against: str = "") -> str:
     graphs = list(dict.fromkeys(kept["graph"]))
     base = kept[kept["method"] == against].groupby("graph")["objective"].mean() if against else None
     lines = [f"| method | {' | '.join(graphs)} |", "|---|" + "--:|" * len(graphs)]
-    for method, runs in kept.groupby("method"):
+    for method in _from_best(kept):
+        runs = kept[kept["method"] == method]
         cells = [_cell(runs[runs["graph"] == g]["objective"], UNITS[unit][1], None if base is None else base[g]) for g in graphs]
         lines.append(f"| {method} | {' | '.join(cells)} |")
     what = f"% less than {against}, mean (lowest to highest seed)" if against else f"{unit}, mean ± deviation over seeds"
@@ -67,6 +68,12 @@ def provenance(frame: pd.DataFrame) -> str:
         f"commit {', '.join(sorted(map(str, frame['commit'].unique())))}",
     ]
     return f"{'; '.join(words)}; {', '.join(sorted(frame['machine'].unique()))}."
+
+
+def _from_best(frame: pd.DataFrame) -> list[str]:
+    """Methods by their mean objective over the best of the graph."""
+    ratio = frame["objective"] / frame.groupby("graph")["objective"].transform("min")
+    return list(ratio.groupby(frame["method"]).mean().sort_values(kind="stable").index)
 
 
 def _cell(objectives: pd.Series, factor: float, base: float | None) -> str:
