@@ -1,14 +1,13 @@
-"""Pages of the documentation that are made from something else: pages at the root of the repository, methods, commands."""
+"""Pages of the documentation that are made from something else: pages at the root of the repository, and the reference."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import io
 import re
 from pathlib import Path
 
 from mkdocs.structure.files import File
+
+from orchestration.records import reference
 
 ROOT = Path(__file__).parents[1]
 FROM_THE_ROOT = {
@@ -25,7 +24,7 @@ PAGES = {"README.md": "index.md", **FROM_THE_ROOT}
 def on_files(files, config):
     """Add the generated pages."""
     texts = {page: (ROOT / file).read_text(encoding="utf-8") for file, page in FROM_THE_ROOT.items()}
-    texts |= {"reference/methods.md": methods_page(), "reference/commands.md": commands_page()}
+    texts |= {page: make() for page, make in reference.PAGES.items()}
     for page, text in texts.items():
         files.append(File.generated(config, page, content=text))
     return files
@@ -68,36 +67,3 @@ def on_post_page(output, page, config):
 def on_post_template(output_content, template_name, config):
     """The same for pages that no text stands behind."""
     return output_content.replace(FETCHED, OURS)
-
-
-def methods_page():
-    """What can place, with every setting: the listing of ``placewright methods``."""
-    from orchestration.commands.methods import describe
-
-    lines = ["# Methods", "", "Made from the methods themselves; `placewright methods --help` says how to list them in a terminal.", ""]
-    for method in describe():
-        lines += [f"## {method.name}", "", method.summary, ""]
-        if method.settings:
-            lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
-            lines += [f"| `{s.name}` | `{_cell(s.type)}` | `{_cell(s.default)}` | {_cell(s.help)} |" for s in method.settings]
-            lines.append("")
-    return "\n".join(lines)
-
-
-def commands_page():
-    """Every command with its options: what ``--help`` prints."""
-    from orchestration.cli.main import make_parser
-
-    parser = make_parser()
-    lines = ["# Commands", "", parser.description or "", ""]
-    (subcommands,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    for name, command in subcommands.choices.items():
-        text = io.StringIO()
-        with contextlib.redirect_stdout(text):
-            command.print_help()
-        lines += [f"## placewright {name}", "", "```text", text.getvalue().rstrip(), "```", ""]
-    return "\n".join(lines)
-
-
-def _cell(text):
-    return str(text).replace("|", "\\|").replace("\n", " ")

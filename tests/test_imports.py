@@ -150,7 +150,7 @@ def test_methods_import_neither_simulators_nor_each_other():
 
 ORDER = {
     "orchestration": (
-        "cli", "driver", "commands", "report", "plots", "trials", "analysis", "tracking", "search", "folder", "definition",
+        "records", "cli", "driver", "commands", "report", "plots", "trials", "analysis", "tracking", "search", "folder", "definition",
         "rewards", "specs",
     ),
     "methods": ("", "heuristics", "learning", "searching", "nets", "placing", "testing", "contract"),

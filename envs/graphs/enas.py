@@ -38,11 +38,13 @@ class EnasParameters:
     cell: int = 0
     """Which design; equal numbers are equal designs."""
     min_steps: int = 20
+    """Fewest unrolled steps."""
     max_steps: int = 30
-    """Unrolled steps are uniform between these."""
+    """Most; they are uniform between the two."""
     min_batch: int = 80
+    """Fewest sentences of a batch."""
     max_batch: int = 150
-    """Sentences of a batch, uniform between these."""
+    """Most; they are uniform between the two."""
     hidden: int = 1000
     """Size of the hidden state."""
     vocabulary: int = 10_000

@@ -33,17 +33,25 @@ class ChangingParameters:
     max_devices: int = 20
     """Devices at first, and at most."""
     min_devices: int = 16
+    """Fewest devices."""
     at_once: int = 2
     """Most devices that leave or arrive in one change."""
     decay: float = 0.7
     """Speed and bandwidth of a newcomer relative to those of the device it replaces, and 1 / delay."""
     mean_speed: float = 5.0
+    """SP̄, mean speed at first, as of `generate_network`."""
     mean_bandwidth: float = 100.0
+    """BW̄, mean bandwidth of a link."""
     mean_delay: float = 10.0
+    """DL̄, mean delay of a link."""
     speed_heterogeneity: float = 0.4
+    """ε_SP: speeds are uniform in SP̄ (1 ± ε_SP)."""
     bandwidth_heterogeneity: float = 0.4
+    """ε_BW: bandwidths are uniform in BW̄ (1 ± ε_BW)."""
     hardware_types: int = 0
+    """Types of hardware that tasks may require."""
     support_probability: float = 0.2
+    """Probability that a device supports a type."""
 
     def __post_init__(self) -> None:
         check_ranges(

@@ -113,7 +113,7 @@ def _method(name: str, method: type[Method]) -> MethodInfo:
 
 def _settings(config: Any, prefix: str = "", made: Any = None) -> Iterator[Setting]:
     """Fields of a config dataclass, inherited ones too, and of its parts; ``made`` is the default of a part, which may be of its own."""
-    hints, said = typing.get_type_hints(config, include_extras=True), _docstrings(config)
+    hints, said = typing.get_type_hints(config, include_extras=True), docstrings(config)
     for f in dataclasses.fields(config):
         hint, name, limits = _bare(hints[f.name]), prefix + f.name, bounds(hints[f.name])
         default = getattr(made, f.name) if made else f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
@@ -121,10 +121,10 @@ def _settings(config: Any, prefix: str = "", made: Any = None) -> Iterator[Setti
             yield from _settings(hint, f"{name}.", None if default is dataclasses.MISSING else default)
             continue
         given = REQUIRED if default is dataclasses.MISSING else json.loads(json.dumps(default))
-        yield Setting(name, _type(hint), _choices(hint), limits, given, said.get(f.name, ""))
+        yield Setting(name, type_text(hint), _choices(hint), limits, given, said.get(f.name, ""))
 
 
-def _docstrings(config: type) -> dict[str, str]:
+def docstrings(config: type) -> dict[str, str]:
     """What stands under each field, on one line; a class that redefines a field without a word keeps the word of its base."""
     found: dict[str, str] = {}
     for owner in reversed(config.__mro__):
@@ -153,7 +153,8 @@ def _parts(hint: Any) -> list[Any]:
     return list(typing.get_args(hint)) if typing.get_origin(hint) in (typing.Union, types.UnionType) else [hint]
 
 
-def _type(hint: Any) -> str:
+def type_text(hint: Any) -> str:
+    """A type in words: `int or null`."""
     return " or ".join(_one_type(part) for part in _parts(hint))
 
 
@@ -164,7 +165,7 @@ def _one_type(hint: Any) -> str:
     if origin is typing.Literal:
         return "choice"
     if origin is tuple:
-        inner = [_type(a) for a in args if a is not Ellipsis]
+        inner = [type_text(a) for a in args if a is not Ellipsis]
         return f"list of {inner[0]}" if Ellipsis in args else f"list of {', '.join(inner)}"
     return str(getattr(hint, "__name__", hint))
 

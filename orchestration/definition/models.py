@@ -99,8 +99,11 @@ class Budget(Section):
     evaluations_per_node: Annotated[float, Interval(gt=0, le=1e6)] | None = None
     """Evaluated placements for every operation of the trial's problems."""
     seconds: Time | None = None
+    """Of a trial's wall time."""
     minutes: Time | None = None
+    """The same in minutes."""
     hours: Time | None = None
+    """The same in hours."""
     confirm: WholeCountOrNone = 0
     """Measurements of each of the best placements in the end, of which the least median wins."""
 
@@ -198,6 +201,7 @@ class NetworkEntry(Section):
     changing: dict[str, Any] | None = None
     """A network that loses devices and gets weaker ones."""
     costs: Costs = None
+    """Cost model on this network."""
     seeds: Seeds | None = None
     """A network for every seed: a group."""
     vary: Vary | None = None
@@ -251,7 +255,9 @@ class Sample(Section):
 
     model_config = short("integer")
     count: WholeCount
+    """How many."""
     seed: Evaluations = 0
+    """What they are drawn by."""
 
     @staticmethod
     def shorthand(value: Any) -> Any:
@@ -268,7 +274,9 @@ class On(Section):
     networks: Words | None = None
     """Labels, groups and patterns."""
     costs: Costs = None
+    """Cost model instead of the problems' own."""
     objective: Objective | None = None
+    """Instead of the problems' own."""
     sample: Sample | None = None
     """So many of the problems, drawn without replacement."""
 
@@ -295,6 +303,7 @@ class SamplerModel(Component):
 
     model_config = short(words=SAMPLERS)
     name: Literal[tuple(SAMPLERS)]  # type: ignore[valid-type]
+    """Which; Optuna's options stand beside."""
 
 
 class PrunerModel(Component):
@@ -302,6 +311,7 @@ class PrunerModel(Component):
 
     model_config = short(words=PRUNERS)
     name: Literal[tuple(PRUNERS)]  # type: ignore[valid-type]
+    """Which; Optuna's options stand beside."""
 
 
 _Float = Annotated[float, Interval(ge=-1e300, le=1e300)]
@@ -321,6 +331,7 @@ class ParameterModel(Section):
     log: bool = False
     """Whether the scale is logarithmic."""
     step: Positive | None = None
+    """Distance of the values that may be tried."""
     when: dict[str, Any] = Field(default_factory=dict)
     """Asked for only if these other parameters, all choices, have (one of) these values."""
 
@@ -344,6 +355,7 @@ class Search(Section):
     objectives: Annotated[tuple[Literal[SEARCH_OBJECTIVES], ...], BeforeValidator(listed), Field(min_length=1), Or()] = ("best",)  # type: ignore[valid-type]
     """best, curve, seconds."""
     seed: Evaluations = 0
+    """Of the sampler."""
     reports: WholeCount = 10
     """Intermediate bests that a trial reports to the pruner."""
     storage: Word | None = None
@@ -390,16 +402,25 @@ class TableModel(Section):
     """A table in the shape of a paper's."""
 
     shape: Literal[SHAPES]  # type: ignore[valid-type]
+    """What it shows; see the list of shapes in docs/sweeps.md."""
     title: Any = None
+    """Above the table."""
     stages: Words | None = None
+    """Whose trials it takes; all by default."""
     methods: Words | None = None
+    """Its rows or columns; all by default."""
     baseline: Word | None = None
+    """The method that others are compared with; the report's by default."""
     base: Word | None = None
+    """The method that ablations change."""
     columns: dict[str, Words] | None = None
+    """Names of columns, and the stages that each gathers."""
     bins: WholeCount | None = None
+    """How many, of depths."""
     paper: dict[str, Any] | None = None
     """The paper's numbers by row."""
     note: Any = None
+    """Below the table."""
 
 
 class Report(Section):
