@@ -16,6 +16,7 @@ from typing import Any
 
 from envs.hosts.openvino.devices import HostDevice
 from methods.contract import registry
+from methods.contract.validation import range_words
 from orchestration.cli.main import make_parser
 from orchestration.commands.methods import MethodInfo, describe, docstrings, shown, type_text
 from orchestration.definition.schema import sweep_schema
@@ -86,8 +87,8 @@ def options(kind: Kind) -> Iterator[tuple[str, str, str, str]]:
         yield from _fields(kind.make)
     if inspect.isclass(kind.around) and dataclasses.is_dataclass(kind.around):
         yield from ((name, kind, default.replace("required", "–"), meaning) for name, kind, default, meaning in _fields(kind.around))
-    for name in () if kind.real else WRAPPERS:
-        yield name, "number or mapping", "–", SERVED[name]
+    for name, wrapper in () if kind.real else WRAPPERS.items():
+        yield name, "number or mapping", "–", SERVED.get(name) or " ".join((inspect.getdoc(wrapper) or "").split("\n\n")[0].split())
     for name in SERVED_REAL if kind.real else SERVED_SIMULATED:
         default = {"local": "false", "cache": "true", "host": "–"}[name]
         yield name, "text" if name == "host" else "bool", default, SERVED[name]
@@ -126,7 +127,7 @@ def _method(method: MethodInfo) -> list[str]:
     if method.settings:
         lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
         for s in method.settings:
-            kind = " or ".join(f"`{shown(c)}`" for c in s.choices) if s.choices else s.type
+            kind = " or ".join(f"`{shown(c)}`" for c in s.choices) if s.choices else f"{s.type} {range_words(s.bounds)}".strip()
             lines.append(_row(s.name, kind, shown(s.default), s.help))
         lines.append("")
     if changed := differences(method.name):
