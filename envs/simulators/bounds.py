@@ -20,7 +20,7 @@ _EXACT_PAIRS = 20_000
 def slr_denominator(problem: Problem) -> float:
     """GiPH section 5: the critical path's sum of each task's minimum compute time over its feasible devices, seconds."""
     least = _feasible_seconds(problem).min(axis=1)
-    return float(_longest_path(problem, least[:, None], with_links=False).max())
+    return float(_longest_path(problem, least[:, None]).max())
 
 
 def schedule_length_ratio(problem: Problem, makespan: float | np.ndarray) -> float | np.ndarray:
@@ -39,7 +39,7 @@ def critical_path_bound(problem: Problem) -> float:
     cannot be avoided, which makes this at least `slr_denominator`. Members of a co-location group never pay it.
     Floating-point operations are those of the simulators, so that a placement that reaches the bound equals it.
     """
-    earliest = _longest_path(problem, _feasible_seconds(problem), with_links=True)
+    earliest = _longest_path(problem, _feasible_seconds(problem))
     return float(earliest.min(axis=1).max())
 
 
@@ -80,7 +80,7 @@ def energy_bound(problem: Problem) -> float:
     network = problem.network
     extra = network.power - network.idle_power
     seconds = _group_seconds(problem)
-    active = np.where(np.isfinite(seconds), np.where(np.isfinite(seconds), seconds, 0.0) * extra, np.inf).min(axis=1)
+    active = _times(seconds, extra).min(axis=1)
     idle = float(network.idle_power.sum()) * makespan_bound(problem)
     slack = 4 * problem.n_nodes * np.finfo(np.float64).eps * (float(np.abs(active).sum()) + idle)
     return float(active.sum()) + idle - slack
@@ -104,27 +104,28 @@ def _feasible_seconds(problem: Problem) -> np.ndarray:
 def _group_seconds(problem: Problem) -> np.ndarray:
     """Compute seconds of whole co-location groups (operations without one are groups), float64[G, D], infinite if infeasible."""
     seconds = _feasible_seconds(problem)
-    leaders = problem.leaders
-    if (leaders == np.arange(problem.n_nodes)).all():
-        return seconds
     total = np.zeros_like(seconds)
-    np.add.at(total, leaders, seconds)
-    return total[np.unique(leaders)]
+    np.add.at(total, problem.leaders, seconds)
+    return total[np.unique(problem.leaders)]
 
 
-def _longest_path(problem: Problem, seconds: np.ndarray, *, with_links: bool) -> np.ndarray:
-    """F of `critical_path_bound` for the given seconds float64[V, K]; without links K is 1 and communication is free."""
+def _times(seconds: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Seconds float64[G, D] times a factor of each device float64[D], infinite where they are, even for a factor of zero."""
+    return np.multiply(seconds, factors, out=np.full(seconds.shape, np.inf), where=np.isfinite(seconds))
+
+
+def _longest_path(problem: Problem, seconds: np.ndarray) -> np.ndarray:
+    """F of `critical_path_bound` for the given seconds float64[V, K]: of every device, or of a single one for all (K = 1)."""
     graph, network = problem.graph, problem.network
     pointer, ids = graph.in_edges
-    free = np.zeros((1, 1))
     return _relax(
         graph.topological_order,
         pointer,
         np.ascontiguousarray(graph.edges[ids, 0]),
         graph.edge_bytes[ids],
         problem.leaders,
-        network.delay if with_links else free,
-        network.seconds_per_byte if with_links else free,
+        network.delay,
+        network.seconds_per_byte,
         seconds,
     )
 
@@ -152,8 +153,7 @@ def _relax(order, pointer, parents, size, leaders, delay, seconds_per_byte, seco
 
 def _dual_value(seconds: np.ndarray, weights: np.ndarray) -> float:
     """The bound that device weights float64[D] (not negative, sum 1) give."""
-    usable = np.where(np.isfinite(seconds), seconds, 0.0) * weights
-    return float(np.where(np.isfinite(seconds), usable, np.inf).min(axis=1).sum() / weights.sum())
+    return float(_times(seconds, weights).min(axis=1).sum() / weights.sum())
 
 
 def _merged(seconds: np.ndarray) -> np.ndarray:
@@ -198,4 +198,4 @@ def _device_weights(seconds: np.ndarray) -> np.ndarray:
     if result.status != 0:
         return equal
     weights = np.maximum(-result.ineqlin.marginals, 0.0)
-    return weights / weights.sum() if weights.sum() > 0 else equal
+    return weights / weights.sum()

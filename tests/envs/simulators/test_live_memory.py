@@ -15,7 +15,7 @@ from envs.simulators.fifo.evaluator import ReferenceSimulator, Simulator
 from envs.simulators.fifo.kernel import kernel_arrays
 from envs.simulators.fifo.reference import FifoReference
 from envs.simulators.live_memory import holds_too_much
-from envs.simulators.noise import noise_key, row_key
+from envs.simulators.noise import noise_factor, noise_key, row_key
 from envs.sources.files import dump_problem, load_problem, save
 from tests.envs.strategies import drawn_problem, problems, random_placements
 from tests.envs.strategies import placements as some_placements
@@ -79,6 +79,31 @@ def test_what_is_freed_at_some_time_is_free_for_what_begins_then():
     assert peaks(problem, np.zeros(3, dtype=np.int16)).tolist() == [30.0, 0.0]
     for simulator in (Simulator(), ReferenceSimulator()):
         assert simulator.evaluate(problem, np.zeros((1, 3), dtype=np.int16)).outcome.tolist() == [Outcome.OK]
+
+
+def held(problem, placement, start, finish, noise=0.0, row=0):
+    """Peak bytes on the first device of a run with the given times."""
+    peak = np.empty(problem.n_devices)
+    times = (np.array(times, dtype=np.float64) for times in (start, finish))
+    holds_too_much(np.array(placement), kernel_arrays(problem), noise, np.uint64(row_key(noise_key(0), row)), *times, peak)
+    return peak[0]
+
+
+def test_an_output_is_held_until_it_has_arrived_however_long_that_takes():
+    """a is sent to b elsewhere in a second, from 1 to 2; c begins at 2 where a is."""
+    graph = ComputationGraph(("a", "b", "c"), ("x",) * 3, [1.0] * 3, [10.0, 0.0, 5.0], [(0, 1)], [10.0])
+    problem = Problem(graph, chain(0.0).network)
+    at = ([0, 3, 2], [1, 4, 3])
+    assert held(problem, [0, 1, 0], *at) == 10.0
+    factors = [noise_factor(np.uint64(row_key(noise_key(0), row)), 3, 0.2) for row in range(8)]
+    assert min(factors) < 1 < max(factors)
+    assert [held(problem, [0, 1, 0], *at, 0.2, row) for row in range(8)] == [15.0 if f > 1 else 10.0 for f in factors]
+
+
+def test_what_takes_no_time_holds_nothing():
+    """a and b take no time, so a's output is read as it is made; c begins later."""
+    graph = ComputationGraph(("a", "b", "c"), ("x",) * 3, [0.0, 0.0, 1.0], [10.0, 2.0, 5.0], [(0, 1)], [10.0])
+    assert held(Problem(graph, chain(0.0).network), [0, 0, 0], [1, 1, 1], [1, 1, 2]) == 7.0
 
 
 def test_a_run_fits_where_its_peak_does():
