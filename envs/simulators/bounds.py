@@ -58,7 +58,7 @@ def total_work_bound(problem: Problem) -> float:
 
 
 def device_weights(problem: Problem) -> np.ndarray:
-    """λ of `total_work_bound`: what a second on each device is worth where all work is shared out at best, float64[D], sum 1."""
+    """λ of `total_work_bound` but for a factor: what a second on each device is worth where all work is shared out at best, float64[D]."""
     return _device_weights(_merged(_group_seconds(problem)))
 
 
@@ -152,7 +152,7 @@ def _relax(order, pointer, parents, size, leaders, delay, seconds_per_byte, seco
 
 
 def _dual_value(seconds: np.ndarray, weights: np.ndarray) -> float:
-    """The bound that device weights float64[D] (not negative, sum 1) give."""
+    """The bound that device weights float64[D] (not negative, not all zero) give."""
     return float(_times(seconds, weights).min(axis=1).sum() / weights.sum())
 
 
@@ -161,24 +161,22 @@ def _merged(seconds: np.ndarray) -> np.ndarray:
 
     Groups of the same ratios, which linear costs give all that may run on the same devices, can be merged without any loss.
     """
+    seconds = seconds[(seconds > 0).all(axis=1)]  # the others can be done in no time and weigh nothing
     if seconds.size <= _EXACT_PAIRS:
         return seconds
-    least = np.where(seconds > 0, seconds, np.inf).min(axis=1, keepdims=True)
-    ratio = np.log2(seconds / np.where(np.isfinite(least), least, 1.0), where=seconds > 0, out=np.full(seconds.shape, -64.0))
-    ratio = np.minimum(ratio, 64.0)
+    ratio = np.minimum(np.log2(seconds / seconds.min(axis=1, keepdims=True)), 64.0)
     _, group = np.unique(np.rint(ratio * 64).astype(np.int16), axis=0, return_inverse=True)
-    count = int(group.max()) + 1
-    total = np.zeros((count, seconds.shape[1]))
+    total = np.zeros((int(group.max(initial=-1)) + 1, seconds.shape[1]))
     np.add.at(total, group.ravel(), seconds)
     # np.unique sorts by ratio, so that every k-th row is a fair sample.
     return total[:: -(-total.size // _EXACT_PAIRS)]
 
 
 def _device_weights(seconds: np.ndarray) -> np.ndarray:
-    """λ of `total_work_bound` from the linear program's multipliers, float64[D]; equal weights should the solver give up."""
+    """`device_weights` from the linear program's multipliers, float64[D]; equal weights should the solver give up."""
     groups, devices = seconds.shape
-    equal = np.full(devices, 1 / devices)
-    scale = float(np.where(np.isfinite(seconds), seconds, np.inf).min(axis=1).max())
+    equal = np.ones(devices)
+    scale = float(seconds.min(axis=1).max(initial=0.0))
     if scale == 0:  # every group has a device that runs it in no time
         return equal
     rows, columns = np.nonzero(np.isfinite(seconds))
@@ -197,5 +195,4 @@ def _device_weights(seconds: np.ndarray) -> np.ndarray:
     result = linprog(cost, A_ub=load.tocsr(), b_ub=np.zeros(devices), A_eq=once.tocsr(), b_eq=np.ones(groups), method="highs")
     if result.status != 0:
         return equal
-    weights = np.maximum(-result.ineqlin.marginals, 0.0)
-    return weights / weights.sum()
+    return np.maximum(-result.ineqlin.marginals, 0.0)

@@ -129,11 +129,16 @@ def test_merging_groups_of_the_same_ratios_loses_nothing(monkeypatch):
     seconds = np.concatenate([kind * draw.uniform(0.01, 0.2, (40, 1)) for kind in kinds])
     problem = table(seconds)
     exact = total_work_bound(problem)
-    for most in (60, 22, 21):  # the kinds' sums are 21 pairs
+    for most in (60, 16, 15):  # the sums of the five that take time everywhere are 15 pairs
         monkeypatch.setattr(bounds, "_EXACT_PAIRS", most)
         assert total_work_bound(problem) == pytest.approx(exact, rel=1e-9)
     monkeypatch.setattr(bounds, "_EXACT_PAIRS", 9)  # every second kind alone tells less, but no wrong bound
     assert exact * 0.4 < total_work_bound(problem) < exact * 0.999
+
+
+def test_large_problems_that_take_no_time_are_bounded_by_none(monkeypatch):
+    monkeypatch.setattr(bounds, "_EXACT_PAIRS", 3)
+    assert total_work_bound(table([[0, 1], [2, 0]])) == 0.0
 
 
 def test_a_sample_of_many_unlike_groups_tells_nearly_as_much(monkeypatch):
@@ -195,6 +200,15 @@ def test_inputs_are_gathered_on_one_device_or_their_transfers_are_paid():
     assert critical_path_bound(near) == 2 and gathering_bound(near) == pytest.approx(1 + 1.5 + 1)
     far = table(fan, into, [9] * 4)  # transfers take longer than running all on one device
     assert gathering_bound(far) == pytest.approx(5)
+
+
+def test_the_strong_bound_gathers_inputs_where_time_to_the_end_counts():
+    problem = table([[1, 1]] * 5, [[u, 4] for u in range(4)], [0.5] * 4)
+    assert strong_bound(problem) == gathering_bound(problem) > lower_bound(problem)
+    pipeline = Problem(problem.graph, problem.network, problem.costs, "throughput")
+    assert strong_bound(pipeline) == lower_bound(pipeline) < gathering_bound(problem)
+    slow = table([[9, 9]] * 3, delay=0.0)
+    assert strong_bound(slow) == lower_bound(slow) == pytest.approx(13.5)
 
 
 def test_what_has_heads_and_tails_shares_the_time_between():
