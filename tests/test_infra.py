@@ -84,6 +84,7 @@ def mlflow_command():
     return yaml.safe_load(text)["services"]["mlflow"]["command"]
 
 
+@pytest.mark.slow
 def test_the_mlflow_of_the_image_knows_the_options_of_its_service():
     command = mlflow_command()
     known = help_of(*command[:2])
@@ -132,6 +133,7 @@ def test_cluster_file_counts_its_workers_and_asks_for_tokens():
     assert any(path.endswith("/.ray/auth_token") for path in cluster["file_mounts"])
 
 
+@pytest.mark.slow
 def test_ray_knows_the_options_that_start_the_cluster():
     (cluster,) = documents("ray-cluster.yaml")
     known = help_of("ray", "start")

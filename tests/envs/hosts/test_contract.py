@@ -17,6 +17,7 @@ NEVER = 1e-9
 """Seconds in which no process has prepared anything."""
 
 
+@pytest.mark.slow
 class TestEngine(EvaluatorContract):
     rows = 3
 
@@ -36,6 +37,7 @@ class TestEngine(EvaluatorContract):
         evaluator.prepare_limit = 60.0
 
 
+@pytest.mark.slow
 class TestOpenVinoHost(EvaluatorContract):
     rows = 3
 

@@ -115,6 +115,7 @@ def test_devices_that_share_a_core_take_turns():
     assert WorkConservingSimulator(Discipline(processors=shares)).evaluate(problem, placement[None, :].astype(np.int16)).ok.all()
 
 
+@pytest.mark.slow
 def test_the_engine_measures_an_archive_and_accounts_for_its_memory(tmp_path):
     module, inputs = MODULES["branches"]()
     path = tmp_path / "branches.pt2"

@@ -99,8 +99,16 @@ def test_the_first_of_two_outside_methods_of_one_name_is_used(tmp_path):
             "no_such_package:Method",
             "method 'odd' of package 'odd' (no_such_package:Method) cannot be imported: No module named 'no_such_package'",
         ),
-        ("json:dumps", "method 'odd' of package 'odd' (json:dumps) is no subclass of methods.contract.method.Method"),
-        ("json:nothing", "method 'odd' of package 'odd' (json:nothing) cannot be imported: module 'json' has no attribute 'nothing'"),
+        pytest.param(
+            "json:dumps",
+            "method 'odd' of package 'odd' (json:dumps) is no subclass of methods.contract.method.Method",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "json:nothing",
+            "method 'odd' of package 'odd' (json:nothing) cannot be imported: module 'json' has no attribute 'nothing'",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_outside_method_that_cannot_be_had_is_refused_in_one_sentence(tmp_path, value, sentence):

@@ -73,7 +73,7 @@ def test_the_whole_is_valid(toy_methods: None, tmp_path: Path) -> None:
     assert len(load_sweep(tmp_path / "s.yaml").expand()) > 50
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 12))])
 def test_odd_values_are_named(toy_methods: None, tmp_path: Path, part: int) -> None:
     whole = yaml.safe_load(WHOLE)
     cases = [(place, odd) for place in places(whole) for odd in ODD]

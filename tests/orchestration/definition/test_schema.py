@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+from orchestration.cli.main import main
 from orchestration.definition.issues import Issues
 from orchestration.definition.schema import sweep_schema
 from orchestration.definition.source import read_source
@@ -68,6 +67,6 @@ def test_keys_and_settings_are_described() -> None:
     assert "learning.learning_rate" in schema["$defs"]["method.gdp"]["properties"]
 
 
-def test_the_command_prints_it() -> None:
-    command = [sys.executable, "-m", "orchestration.cli.main", "schema"]
-    assert json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) == sweep_schema()
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == sweep_schema()

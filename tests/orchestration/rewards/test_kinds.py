@@ -135,6 +135,7 @@ def python(*arguments, path, cwd):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=cwd, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_sweep_measures_by_an_evaluator_of_another_package(tmp_path):
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]

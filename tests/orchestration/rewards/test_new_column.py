@@ -98,6 +98,7 @@ def edited(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_new_column_comes_through_everything(tmp_path):
     tree, stored = tmp_path / "tree", tmp_path / "measurements.sqlite"

@@ -86,7 +86,7 @@ def test_the_exported_model_gives_the_unplaced_models_outputs_in_a_fresh_process
     x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "in.npz", x=x)
     command = [sys.executable, str(tmp_path / "exported" / script), str(tmp_path / "in.npz"), str(tmp_path / "out.npz")]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path, timeout=100)
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path, timeout=600)
     openvino = import_openvino()
     whole = openvino.Core().compile_model(tmp_path / "small.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     right = whole([x])
