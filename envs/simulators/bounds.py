@@ -166,7 +166,7 @@ def _merged(seconds: np.ndarray) -> np.ndarray:
         return seconds
     ratio = np.minimum(np.log2(seconds / seconds.min(axis=1, keepdims=True)), 64.0)
     _, group = np.unique(np.rint(ratio * 64).astype(np.int16), axis=0, return_inverse=True)
-    total = np.zeros((int(group.max(initial=-1)) + 1, seconds.shape[1]))
+    total = np.zeros((int(group.max()) + 1, seconds.shape[1]))
     np.add.at(total, group.ravel(), seconds)
     # np.unique sorts by ratio, so that every k-th row is a fair sample.
     return total[:: -(-total.size // _EXACT_PAIRS)]
