@@ -142,6 +142,11 @@ def folded(graph: ComputationGraph) -> np.ndarray:
     return fixed
 
 
+def executed(graph: ComputationGraph) -> np.ndarray:
+    """Which operations a compiled model runs, bool[V]: not its inputs and outputs, and nothing known beforehand."""
+    return ~(folded(graph) | np.isin(np.asarray(graph.op_types), ("Parameter", "Result")))
+
+
 def free(graph: ComputationGraph) -> np.ndarray:
     """Which operations take no time and are never launched, bool[V]: inputs, weights, outputs, views and everything `folded`."""
     return folded(graph) | np.isin(np.asarray(graph.op_types), sorted(ENDS | VIEWS))

@@ -30,10 +30,11 @@ GROUP = "placewright.evaluators"
 OWN = {
     "simulator": "envs.simulators.fifo.evaluator:Simulator",
     "work-conserving": "envs.simulators.work_conserving.evaluator:WorkConservingSimulator",
+    "pieces": "envs.simulators.pieces.evaluator:PiecesSimulator",
     "dataflow": "envs.hosts.engine.host:Engine",
     "openvino": "envs.hosts.openvino.host:OpenVinoHost",
 }
-"""This project's kinds: GiPH's simulator, DOPPLER's simulator, and what measures for real."""
+"""This project's kinds: GiPH's simulator, DOPPLER's, that of compiled pieces, and what measures for real."""
 AROUND = {"openvino": "envs.hosts.openvino.choice:ToolkitChoice"}
 """A wrapper that one kind has besides: it is used where its options are given, which are options of the kind."""
 FLAT = (Discipline,)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from envs.graphs.openvino_capture import import_openvino
 from envs.hosts.openvino.model import PreparedModel
 from envs.problem.graph import ComputationGraph
+from envs.simulators.pieces.evaluator import graph_arrays
+from envs.simulators.pieces.kernel import cut
 
 
 def _folded(prepared: PreparedModel) -> Any:
@@ -57,44 +57,8 @@ class Executable(Protocol):
 
 
 def segments_of(graph: ComputationGraph, placement: np.ndarray, nodes: np.ndarray, early: bool = False) -> np.ndarray:
-    """Convex pieces on one device each, int64[V]: no path leaves a piece and comes back to it; -1 outside ``nodes`` bool[V].
-
-    A node's depth is the largest number of changes of device on any path to it. Nodes of one device and depth are a piece if they are
-    connected or read the same, so edges between pieces always go to a greater depth. Numbers are in an order in which the pieces can run.
-
-    ``early`` also ends a piece behind every node that another device reads, so that the other device need not wait for what its own device
-    goes on with.
-    """
-    inside = nodes[graph.edges].all(axis=1)
-    source, target = graph.edges[inside].T
-    switch = placement[source] != placement[target]
-    if early:
-        read = np.zeros(graph.n_nodes, dtype=bool)
-        read[source[switch]] = True
-        switch = read[source]
-    depth = np.zeros(graph.n_nodes, dtype=np.int64)
-    level = graph.levels[target]
-    for here in range(1, int(graph.levels.max()) + 1):
-        at = level == here
-        np.maximum.at(depth, target[at], depth[source[at]] + switch[at])
-    together = ~switch & (depth[source] == depth[target])
-    ends = [np.stack((source[together], target[together]))]
-    # readers of one result from another piece share a piece, so that they take it over once
-    key, reader = np.stack((source, placement[target], depth[target]))[:, switch], target[switch]
-    order = np.lexsort(key)
-    alike = (np.diff(key[:, order], axis=1) == 0).all(axis=0)
-    ends.append(np.stack((reader[order][:-1][alike], reader[order][1:][alike])))
-    joined = np.concatenate(ends, axis=1)
-    matrix = coo_array((np.ones(joined.shape[1]), tuple(joined)), shape=(graph.n_nodes,) * 2)
-    _, label = connected_components(matrix, directed=False)
-    kept, inverse = np.unique(label[nodes], return_inverse=True)
-    first = np.full(len(kept), np.iinfo(np.int64).max)
-    np.minimum.at(first, inverse, depth[nodes] * graph.n_nodes + np.flatnonzero(nodes))
-    rank = np.empty(len(kept), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(kept))
-    piece = np.full(graph.n_nodes, -1, dtype=np.int64)
-    piece[nodes] = rank[inverse]
-    return piece
+    """Convex pieces on one device each (`envs.simulators.pieces.kernel.cut`), int64[V]; -1 outside ``nodes`` bool[V]."""
+    return cut(np.asarray(placement, dtype=np.int16), nodes, graph_arrays(graph)[1], early)[0]  # type: ignore[no-any-return]
 
 
 class _Whole:
@@ -164,24 +128,25 @@ class Serial:
     """See `segments_of`."""
 
     def __init__(self, prepared: PreparedModel, placement: np.ndarray, devices: Sequence[str]) -> None:
-        cut = _cut(prepared, placement, self.early)
-        cut.fit([str(prepared.core.get_property(d, "INFERENCE_PRECISION_HINT").get_type_name()) for d in devices])
-        self.segments = len(cut.models)
-        self.device, self.piece = cut.device, cut.piece
+        pieces = _cut(prepared, placement, self.early)
+        pieces.fit([str(prepared.core.get_property(d, "INFERENCE_PRECISION_HINT").get_type_name()) for d in devices])
+        self.segments = len(pieces.models)
+        self.device, self.piece = pieces.device, pieces.piece
         self.times = np.zeros((2, self.segments))
         """Begin and end of each piece in the last run, by the clock."""
         self.began = 0.0
         self.requests = [
-            prepared.core.compile_model(model, devices[d]).create_infer_request() for model, d in zip(cut.models, cut.device, strict=True)
+            prepared.core.compile_model(model, devices[d]).create_infer_request()
+            for model, d in zip(pieces.models, pieces.device, strict=True)
         ]
         tensor = import_openvino().Tensor
-        for k, port, source in cut.feeds:
+        for k, port, source in pieces.feeds:
             if isinstance(source, int):
                 self.requests[k].set_input_tensor(port, tensor(prepared.inputs[source]))
             else:
                 self.requests[k].set_input_tensor(port, self.requests[source[0]].get_output_tensor(source[1]))
-        self.after, self.results = cut.after, cut.results
-        self.entries = [feed for feed in cut.feeds if isinstance(feed[2], int)]
+        self.after, self.results = pieces.after, pieces.results
+        self.entries = [feed for feed in pieces.feeds if isinstance(feed[2], int)]
         """Piece, port and number of the model's input that goes there."""
 
     def feed(self, inputs: Sequence[np.ndarray]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from envs.graphs import openvino_capture
 from envs.problem.graph import ComputationGraph
-from envs.problem.op_arithmetic import folded
+from envs.problem.op_arithmetic import executed, folded
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class PreparedModel:
 
     @cached_property
     def runs(self) -> np.ndarray:
-        """Which operations are executed: not the model's inputs and outputs, and nothing known beforehand, bool[V]."""
-        return ~(folded(self.graph) | np.isin(np.asarray(self.graph.op_types), ("Parameter", "Result")))
+        """`executed` operations, bool[V]."""
+        return executed(self.graph)
 
     def unsupported(self, device: str) -> np.ndarray:
         """Which operations a device's plugin says it cannot run, bool[V]; what is folded beforehand runs anywhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,24 +10,25 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from envs.costs.table import TableCosts
 from envs.graphs import capture, openvino_capture
 from envs.graphs.grouping import joined
 from envs.hosts.measuring import Measuring
 from envs.hosts.openvino.host import OpenVinoHost
+from envs.hosts.openvino.piece_costs import PieceCosts, Run, fitted, in_place
 from envs.hosts.openvino.profiling import fused, profile_model
 from envs.problem.errors import InputError
 from envs.problem.measurement import Outcome
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
-from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
+from methods.placing.branches import grouped
+from methods.placing.constraints import unit_of
 from orchestration.analysis.schedule import Schedule
-from orchestration.commands.machine.target import Tell, run_of
+from orchestration.commands.machine.target import Tell, run_of, with_seconds
 from orchestration.specs.trial import EvaluatorSpec
 
-_MIXED = 8
+_MIXED = 10
 """Placements by which the cost of cuts is found."""
 
 
@@ -68,6 +70,8 @@ class OpenVinoTarget:
         common: dict[str, Any] = {"models": {self.graph.name: spec}, "measuring": Measuring(1, 1), "tolerance": 0.01}
         self.host = OpenVinoHost(self.given, mode="overlapped", keep_compiled=12, **common)
         self.all = OpenVinoHost({"CPU": {"device": "CPU", "precision": "f32"}}, keep_compiled=1, **common)
+        self.runs: list[Run] = []
+        """Of placements that were sampled."""
         self.own: Sequence[str] = ("OpenVINO on CPU", *(("HETERO", "AUTO") if plugins else ()))
 
     def _without_cuts_in_fusions(self, core: Any) -> Any:
@@ -98,46 +102,62 @@ class OpenVinoTarget:
             seconds[:, d] = tables[repr(given)]
             if tell:
                 tell("calibrating", d + 1, total)
-        costs = TableCosts(self.graph.names, self.devices, seconds)
-        problem = Problem(self.graph, self.network, costs)
+        problem = Problem(self.graph, self.network, TableCosts(self.graph.names, self.devices, seconds))
         if len(self.devices) == 1:
-            return problem, {"cut_seconds": 0.0}
-        delay, rate = self._cuts(problem, rounds, tell, total)
-        network = replace(self.network, delay=np.full((len(self.devices),) * 2, delay), bandwidth=np.full((len(self.devices),) * 2, rate))
-        return Problem(self.graph, network, costs), {"cut_seconds": delay, "cut_bytes_per_second": rate if np.isfinite(rate) else None}
+            return problem, {"cut_seconds": 0.0, "contention": 1.0}
+        costs = fitted(problem, self._mixed_runs(problem, rounds, tell, total))
+        about = dataclasses.asdict(costs)
+        return costs.applied(problem), {"cut_seconds": costs.launch, "contention": costs.contention, "pieces": about}
 
-    def _cuts(self, problem: Problem, rounds: int, tell: Tell | None, total: int) -> tuple[float, float]:
-        """Seconds a result that goes from device to device, and bytes a second: what placements take beyond their simulated time."""
+    def _mixed_runs(self, problem: Problem, rounds: int, tell: Tell | None, total: int) -> list[Run]:
+        """Runs of everything on each device, of blocks of the order on them in turn, and of branches at random."""
         rng, v, d = np.random.default_rng(0), problem.n_nodes, problem.n_devices
-        rows, excess = [], []
-        simulator, edges = WorkConservingSimulator(), problem.graph.edges
-        for k in range(_MIXED):
+        unit = unit_of(grouped(problem, chains=True))
+        rows = [np.full(v, k) for k in range(d)]
+        for k in range(_MIXED - d):
             ends = np.sort(rng.choice(v, int(rng.integers(1, 6)), replace=False))
-            where = np.empty(v, dtype=np.int16)
-            where[problem.graph.topological_order] = (np.searchsorted(ends, np.arange(v)) + k) % d
-            where = problem.colocate(where[None, :])
-            found = [self.host.evaluate(problem, where) for _ in range(rounds)]
-            if tell:
-                tell("calibrating", total - (_MIXED - k - 1) * rounds, total)
-            ok = [float(f.seconds[0]) for f in found if f.ok[0]]
-            if ok:
-                cut = (where[0][edges[:, 0]] != where[0][edges[:, 1]]) & (problem.compute_seconds.max(axis=1)[edges[:, 0]] > 0)
-                rows.append((cut.sum(), problem.graph.edge_bytes[cut].sum()))
-                excess.append(float(np.median(ok)) - float(simulator.evaluate(problem, where).seconds[0]))
-        if not rows:
+            blocks = np.empty(v, dtype=np.int64)
+            blocks[problem.graph.topological_order] = (np.searchsorted(ends, np.arange(v)) + k) % d
+            moved = np.where(rng.random(v) < rng.uniform(0.1, 0.9), rng.integers(0, d, v), k % d)[unit]
+            rows.append(moved if k % 2 else blocks)
+        placements, runs = problem.colocate(np.array(rows)), []
+        for r in range(rounds):
+            for k, placement in enumerate(placements):
+                (found,) = self.host.details(problem, placement[None, :])
+                if found.outcome == Outcome.OK:
+                    runs.append((placement, found.trace))
+                if tell:
+                    tell("calibrating", len(self.devices) + r * len(rows) + k + 1, total)
+        if not runs:
             raise InputError(
                 f"no placement of {problem.graph.name!r} on {', '.join(self.devices)} runs, so there is nothing to choose from"
             )
-        (delay, slope), _ = nnls(np.array(rows, dtype=np.float64), np.maximum(excess, 0.0))
-        return float(delay), float(1 / slope) if slope > 0 else float("inf")
+        return runs
 
-    def simulator(self) -> EvaluatorSpec:
+    def simulator(self, about: Mapping[str, Any]) -> EvaluatorSpec:
         """See `Target`."""
-        return EvaluatorSpec("work-conserving", {"strategy": "longest-path"})  # type: ignore[arg-type]
+        return EvaluatorSpec("pieces", {"contention": float(about["contention"])})  # type: ignore[arg-type]
+
+    def learned(self, problem: Problem, about: Mapping[str, Any]) -> Problem:
+        """See `Target`."""
+        if "pieces" not in about:
+            return problem
+        costs = replace(PieceCosts(**about["pieces"]), scale=1.0)  # which is in the problem's seconds
+        return with_seconds(problem, problem.compute_seconds * in_place(problem, costs, self.runs))
+
+    def variants(self, problem: Problem, about: Mapping[str, Any]) -> list[tuple[str, Problem, Mapping[str, Any]]]:
+        """See `Target`."""
+        together = {**about, "contention": 1.0}
+        alone = PieceCosts(0.0, 0.0, 0.0, 1.0).applied(problem)
+        return [("operations alone", alone, together), ("and cuts", problem, together), ("and overlap", problem, about)]
 
     def sample(self, problem: Problem, placement: Any) -> float:
         """See `Target`."""
-        return _seconds(self.host, Problem(self.graph, self.network), np.asarray(placement)[None, :])
+        (found,) = self.host.details(problem, np.asarray(placement)[None, :])
+        if found.outcome != Outcome.OK:
+            raise InputError(found.note or "it does not run")
+        self.runs.append((np.asarray(placement), found.trace))
+        return found.seconds
 
     def sample_own(self, problem: Problem, name: str) -> float:
         """See `Target`."""

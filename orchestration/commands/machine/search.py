@@ -21,17 +21,18 @@ from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.sources.files import dump_problem, save
 from methods.contract.registry import configure
+from methods.placing.branches import grouped
 from orchestration.commands.machine.calibration import calibrated
 from orchestration.commands.machine.candidates import Candidate, in_turn, ratio
 from orchestration.commands.machine.target import Target, Tell
 from orchestration.commands.place import problem_spec
 from orchestration.rewards.evaluators import build_evaluator
 from orchestration.specs.results import placement_array
-from orchestration.specs.trial import Budget, FrozenDict, Trial
+from orchestration.specs.trial import Budget, EvaluatorSpec, FrozenDict, Trial
 from orchestration.trials.run_trial import run_trial
 
-_DELAYS = 2.0 ** np.arange(-2, 7)
-"""Factors of the links' delays among which a correction chooses."""
+_FACTORS = 2.0 ** np.arange(-2, 7)
+"""Factors of what cuts cost among which a correction chooses."""
 _SCREENING = 3
 """Rounds by which candidates are sorted out."""
 
@@ -74,7 +75,7 @@ def find(target: Target, settings: Settings, tell: Tell | None = None) -> Found:
     for method in settings.methods:
         configure(method, settings.options if method == settings.methods[-1] else {})
     problem, about = calibrated(target, fresh=settings.fresh, tell=tell)
-    evaluator = build_evaluator(target.simulator())
+    evaluator = build_evaluator(target.simulator(about))
 
     def simulate(on: Problem, placement: np.ndarray) -> float | None:
         found = evaluator.evaluate(on, placement[None, :])
@@ -89,12 +90,15 @@ def find(target: Target, settings: Settings, tell: Tell | None = None) -> Found:
         return target.sample(problem, candidate.placement)
 
     for attempt in range(settings.corrections + 1):
-        new = _searched(problem, target, settings, attempt, candidates, simulate, tell)
+        new = _searched(problem, target.simulator(about), settings, attempt, candidates, simulate, tell)
         if attempt and not new:
             break
         candidates += new
         fresh = [c for c in candidates if not c.screening and not c.why]
         in_turn(fresh, _SCREENING, sample, False, _telling(tell, "measuring"))
+        problem = target.learned(problem, about)
+        for c in candidates:
+            c.simulated = None if c.placement is None else simulate(problem, c.placement)
         problem, change = corrected(problem, candidates, evaluator)
         corrections.append(change)
         for c in candidates:
@@ -120,34 +124,38 @@ def _singles(problem: Problem, simulate: Callable[[Problem, np.ndarray], float |
 
 
 def _searched(
-    problem: Problem, target: Target, settings: Settings, attempt: int, known: Sequence[Candidate],
+    problem: Problem, simulator: EvaluatorSpec, settings: Settings, attempt: int, known: Sequence[Candidate],
     simulate: Callable[[Problem, np.ndarray], float | None], tell: Tell | None,
 ) -> list[Candidate]:  # fmt: skip
-    """The best placement of every method, without those that are known or put everything on one device."""
+    """The best placement of every method, by operations and by whole branches, without those that are known or use one device only."""
     if problem.n_devices < 2:
         return []
-    evaluator, seen = build_evaluator(target.simulator()), {c.placement.tobytes() for c in known if c.placement is not None}
+    seen = {c.placement.tobytes() for c in known if c.placement is not None}
     found = []
-    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-        path = Path(folder) / f"{Path(problem.graph.name).name}.json"
-        save(dump_problem(problem), path)
+    for grain, on in ((" by branches", grouped(problem, chains=True)), ("", grouped(problem, chains=False))):
         for k, method in enumerate(settings.methods):
             if tell:
-                tell(f"searching ({method})", k, len(settings.methods))
-            options = dataclasses.asdict(configure(method, settings.options if method == settings.methods[-1] else {}))
-            batch = int(np.clip(settings.budget // 8, 1, 64))
-            trial = Trial(
-                method, method, FrozenDict(options), (problem_spec(str(path)),), target.simulator(), Budget(settings.budget),
-                settings.seed + attempt, batch=batch,
-            )  # fmt: skip
-            best = run_trial(trial, evaluator).problems[0]
-            placement = placement_array(best)
+                tell(f"searching ({method}{grain})", k, len(settings.methods))
+            placement = search(on, simulator, method, settings, settings.seed + attempt)
             if placement is None or placement.tobytes() in seen or len(set(placement[_runs(problem)].tolist())) < 2:
                 continue
             seen.add(placement.tobytes())
-            name = method if not attempt else f"{method}, corrected {attempt}"
+            name = f"{method}{grain}" + (f", corrected {attempt}" if attempt else "")
             found.append(Candidate(name, "placed", placement, simulate(problem, placement)))
     return found
+
+
+def search(problem: Problem, simulator: EvaluatorSpec, method: str, settings: Settings, seed: int) -> np.ndarray | None:
+    """The best placement int16[V] that a method finds within the budget; None if it finds none."""
+    options = dataclasses.asdict(configure(method, settings.options if method == settings.methods[-1] else {}))
+    batch = int(np.clip(settings.budget // 8, 1, 64))
+    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+        path = Path(folder) / f"{Path(problem.graph.name).name}.json"
+        save(dump_problem(problem), path)
+        trial = Trial(
+            method, method, FrozenDict(options), (problem_spec(str(path)),), simulator, Budget(settings.budget), seed, batch=batch
+        )
+        return placement_array(run_trial(trial, build_evaluator(simulator)).problems[0])
 
 
 def _runs(problem: Problem) -> np.ndarray:
@@ -156,9 +164,9 @@ def _runs(problem: Problem) -> np.ndarray:
 
 
 def corrected(problem: Problem, candidates: Sequence[Candidate], evaluator: Any) -> tuple[Problem, dict[str, float]]:
-    """The problem with what measurements say: each device's operations scaled to its measured total, and the links' delays to fit.
+    """The problem with what measurements say: each device's operations scaled to its measured total, and what cuts cost to fit.
 
-    Returns the factors too; those of delays are chosen by the least squared logarithms of measured over simulated seconds.
+    Returns the factors too; those of cuts are chosen by the least squared logarithms of measured over simulated seconds.
     """
     measured = [(c, float(np.median(c.screening))) for c in candidates if c.placement is not None and c.screening and not c.why]
     seconds, change = np.array(problem.compute_seconds), {}
@@ -176,15 +184,16 @@ def corrected(problem: Problem, candidates: Sequence[Candidate], evaluator: Any)
         simulated = evaluator.evaluate(_with(problem, seconds, factor), rows)
         return float(np.mean(np.log(real / simulated.seconds) ** 2)) if simulated.ok.all() else float("inf")
 
-    factor = min(_DELAYS, key=lambda f: (error(f), abs(np.log2(f))))
-    return _with(problem, seconds, float(factor)), {**change, "delays": float(factor)}
+    factor = min(_FACTORS, key=lambda f: (error(f), abs(np.log2(f))))
+    return _with(problem, seconds, float(factor)), {**change, "cuts": float(factor)}
 
 
 def _with(problem: Problem, seconds: np.ndarray, factor: float) -> Problem:
+    """The problem with other seconds, and everything that a cut costs by a factor."""
     n = problem.network
     network = DeviceNetwork(
-        n.names, n.speed, n.bandwidth, n.delay * factor, n.memory, n.power, n.idle_power, n.link_energy, n.memory_bandwidth,
-        n.launch_overhead, n.kinds, n.supports, n.name,
+        n.names, n.speed, n.bandwidth / factor, n.delay * factor, n.memory, n.power, n.idle_power, n.link_energy, n.memory_bandwidth,
+        n.launch_overhead * factor, n.kinds, n.supports, n.name,
     )  # fmt: skip
     return Problem(problem.graph, network, TableCosts(problem.graph.names, n.names, seconds), problem.objective, problem.allowed)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from envs.costs.table import TableCosts
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.measurement import Evaluator, Outcome
@@ -41,8 +42,16 @@ class Target(Protocol):
         """A problem with measured costs, and what else was found."""
         ...
 
-    def simulator(self) -> EvaluatorSpec:
-        """What simulates its placements."""
+    def simulator(self, about: Mapping[str, Any]) -> EvaluatorSpec:
+        """What simulates its placements, for what calibration found beside the problem."""
+        ...
+
+    def learned(self, problem: Problem, about: Mapping[str, Any]) -> Problem:
+        """The problem with what the runs of `sample` showed of each operation in its place."""
+        ...
+
+    def variants(self, problem: Problem, about: Mapping[str, Any]) -> list[tuple[str, Problem, Mapping[str, Any]]]:
+        """A calibrated problem with less and less left out: names, problems, and what else was found."""
         ...
 
     def sample(self, problem: Problem, placement: Any) -> float:
@@ -72,6 +81,12 @@ class Target(Protocol):
     def close(self) -> None:
         """End its processes."""
         ...
+
+
+def with_seconds(problem: Problem, seconds: np.ndarray) -> Problem:
+    """The problem with other seconds of its operations, float64[V, D]."""
+    costs = TableCosts(problem.graph.names, problem.network.names, seconds)
+    return Problem(problem.graph, problem.network, costs, problem.objective, problem.allowed)
 
 
 def run_of(evaluator: Evaluator, problem: Problem, placement: np.ndarray) -> Schedule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from envs.graphs.exported.graph import PlaceableProgram
 from envs.graphs.exported.sources import load_program
 from envs.hosts.child_process import Fault
 from envs.hosts.discovery import ranges
-from envs.hosts.engine.devices import CpuDevice, parse_devices, processors
+from envs.hosts.engine.devices import CpuDevice, parse_devices, processors, rivals
 from envs.hosts.engine.host import Engine
 from envs.hosts.engine.program_costs import calibrate
 from envs.hosts.measuring import Measuring
@@ -25,7 +26,7 @@ from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.simulators.work_conserving.discipline import Discipline, free_inputs
 from orchestration.analysis.schedule import Schedule
-from orchestration.commands.machine.target import Tell, run_of
+from orchestration.commands.machine.target import Tell, run_of, with_seconds
 from orchestration.specs.trial import EvaluatorSpec
 
 STRATEGY = "longest-path"
@@ -68,6 +69,8 @@ class TorchTarget:
         self._all = f"cpu:{ranges(cores)}"
         gpus = [d for d in self.devices if d.startswith("cuda") and memory.get(d) is None]
         self.own: Sequence[str] = (f"torch on {self._all}", *(f"torch on {d}" for d in gpus))
+        self.runs: list[tuple[np.ndarray, np.ndarray]] = []
+        """Placements that were sampled, with the seconds of their operations."""
         self._folder = tempfile.TemporaryDirectory(prefix="placewright-")
         self.archive = Path(self._folder.name) / "program.pt2"
         torch.export.save(program, self.archive)
@@ -108,16 +111,43 @@ class TorchTarget:
         }  # fmt: skip
         return found.problem, about
 
-    def simulator(self) -> EvaluatorSpec:
+    def simulator(self, about: Mapping[str, Any]) -> EvaluatorSpec:
         """See `Target`."""
         return EvaluatorSpec("work-conserving", {"strategy": STRATEGY, "processors": processors(self.real)})  # type: ignore[arg-type]
 
     def sample(self, problem: Problem, placement: Any) -> float:
         """See `Target`."""
-        found = self.engine.evaluate(problem, np.asarray(placement)[None, :])
-        if found.outcome[0] != Outcome.OK:
+        found = self.engine.evaluate(problem, np.asarray(placement)[None, :], trace=True)
+        if found.outcome[0] != Outcome.OK or found.start is None or found.finish is None:
             raise InputError((found.notes or ("it does not run",))[0])
+        self.runs.append((np.asarray(placement), found.finish[0] - found.start[0]))
         return float(found.seconds[0])
+
+    def learned(self, problem: Problem, about: Mapping[str, Any]) -> Problem:
+        """See `Target`: a mean of logarithms, in which what was calibrated counts as one run more."""
+        launch = np.array([about["launch_seconds"][d] for d in self.devices])
+        seconds, nodes = problem.compute_seconds, np.arange(problem.n_nodes)
+        logs, counts = np.zeros(seconds.shape), np.zeros(seconds.shape)
+        for placement, took in self.runs:
+            if len(set(placement.tolist())) < 2:
+                continue  # nothing works beside it
+            old = seconds[nodes, placement]
+            seen = np.isfinite(took) & (old > 0)
+            at = (nodes[seen], placement[seen])
+            logs[at] += np.log(((took[seen] + launch[placement[seen]]) / old[seen]).clip(0.3, 3.0))
+            counts[at] += 1
+        return with_seconds(problem, seconds * np.exp(logs / (counts + 1.0)))
+
+    def variants(self, problem: Problem, about: Mapping[str, Any]) -> list[tuple[str, Problem, Mapping[str, Any]]]:
+        """See `Target`."""
+        launch = np.array([about["launch_seconds"][d] for d in self.devices])
+        slower = np.where([len(r) < len(self.devices) - 1 for r in rivals(self.real)], about["contention"], 1.0)
+        busy = problem.compute_seconds > 0
+        own = np.where(busy, (problem.compute_seconds - launch) / slower, 0.0).clip(0.0)
+        free = replace(problem.network, delay=np.zeros_like(problem.network.delay))
+        alone = with_seconds(Problem(problem.graph, free), own)
+        cuts = with_seconds(Problem(problem.graph, problem.network), np.where(busy, own + launch, 0.0))
+        return [("operations alone", alone, about), ("and cuts", cuts, about), ("and overlap", problem, about)]
 
     def sample_own(self, problem: Problem, name: str) -> float:
         """See `Target`."""

@@ -17,6 +17,7 @@ from envs.hosts.openvino.host import OpenVinoHost
 from envs.problem.errors import InputError
 from envs.problem.measurement import Evaluator
 from envs.simulators.fifo.evaluator import Simulator
+from envs.simulators.pieces.evaluator import PiecesSimulator
 from envs.simulators.relocation import Relocating
 from envs.simulators.work_conserving.discipline import Discipline
 from envs.simulators.work_conserving.evaluator import WorkConservingSimulator
@@ -33,6 +34,7 @@ DISCIPLINE = {"strategy": "longest-path", "channels": 2, "sharing": "bus", "sync
 GIVEN = {
     "simulator": {"noise": 0.25, "threads": 2},
     "work-conserving": {**DISCIPLINE, "processors": [0, 0, 1], "noise": 0.25, "samples": 3, "inputs_everywhere": False, "threads": 2},
+    "pieces": {"contention": 1.25, "early": False},
     "dataflow": {
         **DISCIPLINE, "devices": [CORE], "measuring": MEASURING, "emulate_links": False, "check_results": False, "input_seed": 5,
         "models": {"m": {"model": "bert"}}, "prepare_limit": 7.0,
@@ -44,7 +46,13 @@ GIVEN = {
     },
 }  # fmt: skip
 """A value that is not the default for every setting of every kind; ``processors`` is for simulators."""
-CLASSES = {"simulator": Simulator, "work-conserving": WorkConservingSimulator, "dataflow": Engine, "openvino": OpenVinoHost}
+CLASSES = {
+    "simulator": Simulator,
+    "work-conserving": WorkConservingSimulator,
+    "pieces": PiecesSimulator,
+    "dataflow": Engine,
+    "openvino": OpenVinoHost,
+}
 
 
 def same(found, given):

@@ -238,14 +238,14 @@ def test_a_candidate_that_fails_is_left_out():
     assert bad.why == "too little memory" and bad.median == float("inf")
 
 
-def test_corrections_find_delays_that_explain_what_was_measured():
+def test_corrections_find_costs_of_cuts_that_explain_what_was_measured():
     target = make_target("experts", f"cpu:{CORES[0]},cpu:{CORES[-1]}" if len(CORES) > 1 else ON, options=["hidden=8"])
     from envs.costs.table import TableCosts
     from envs.problem.network import DeviceNetwork
     from envs.problem.problem import Problem
 
     v, d = target.graph.n_nodes, len(target.devices)
-    evaluator = build_evaluator(target.simulator())
+    evaluator = build_evaluator(target.simulator({}))
     target.close()
     if d < 2:
         pytest.skip("needs two cores")
@@ -265,6 +265,6 @@ def test_corrections_find_delays_that_explain_what_was_measured():
         simulated = float(evaluator.evaluate(believed, p[None, :]).seconds[0])
         candidates.append(Candidate(str(k), "single" if k < d else "placed", p.astype(np.int16), simulated, screening=[seconds]))
     better, change = corrected(believed, candidates, evaluator)
-    assert change["delays"] == 4.0
+    assert change["cuts"] == 4.0
     for c in candidates:
         assert evaluator.evaluate(better, c.placement[None, :]).seconds[0] == pytest.approx(c.screening[0])
