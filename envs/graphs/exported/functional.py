@@ -19,7 +19,10 @@ from envs.problem.errors import InputError
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 """Operations over whole sequences, which are taken apart into their steps: layers can then work on different steps at a time."""
 _PARTS = 4
-"""Parts of a sequence that a layer of an LSTM computes by one operation each."""
+"""Parts of a sequence that a layer of an LSTM computes by one operation each; half of one is first, the other half last.
+
+A call costs about as much as one step more, and the next layer waits for the first part, so that one is short.
+"""
 _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
@@ -91,7 +94,7 @@ class _Lstm:
         each = 4 if biases else 2
         if bidirectional or len(weights) != each * layers or (train and dropout):
             return self.rule(x, states, weights, biases, layers, dropout, train, bidirectional, batch_first)
-        parts = list((x.transpose(0, 1) if batch_first else x).tensor_split(min(_PARTS, x.shape[1 if batch_first else 0])))
+        parts = list((x.transpose(0, 1) if batch_first else x).tensor_split(_ends(x.shape[1 if batch_first else 0])))
         last: list[tuple[Tensor, Tensor]] = []
         self.inside = True
         try:
@@ -105,6 +108,12 @@ class _Lstm:
             self.inside = False
         whole = torch.cat(parts)
         return whole.transpose(0, 1) if batch_first else whole, torch.cat([h for h, _ in last]), torch.cat([c for _, c in last])
+
+
+def _ends(steps: int) -> tuple[int, ...]:
+    """Where the parts of a sequence end, but for the last."""
+    ends = {round(steps * (2 * k + 1) / (2 * _PARTS)) for k in range(_PARTS)}
+    return tuple(sorted(e for e in ends if 0 < e < steps))
 
 
 def _check(program: ExportedProgram, name: str) -> None:
