@@ -16,6 +16,7 @@ from envs.graphs import capture, openvino_capture
 from envs.graphs.grouping import joined
 from envs.hosts.measuring import Measuring
 from envs.hosts.openvino.host import OpenVinoHost
+from envs.hosts.openvino.model import PreparedModel
 from envs.hosts.openvino.piece_costs import PieceCosts, Run, fitted, in_place
 from envs.hosts.openvino.profiling import fused, profile_model
 from envs.problem.errors import InputError
@@ -72,16 +73,29 @@ class OpenVinoTarget:
         self.all = OpenVinoHost({"CPU": {"device": "CPU", "precision": "f32"}}, keep_compiled=1, **common)
         self.runs: list[Run] = []
         """Of placements that were sampled."""
-        self.own: Sequence[str] = ("OpenVINO on CPU", *(("HETERO", "AUTO") if plugins else ()))
+        self.own: Sequence[str] = (
+            "OpenVINO on CPU", *(("HETERO",) if len(self.devices) > 1 else ()), *(("AUTO",) if plugins else ())
+        )  # fmt: skip
 
     def _without_cuts_in_fusions(self, core: Any) -> Any:
         """The graph whose layers that are compiled into one stay together: a cut through them loses what the fusion saves."""
         model = capture.resolve(self.source["source"], None, self.arguments["input_shapes"], self.source["options"])
         with capture.written_ir(model) as path:
             sets = fused(core, path, model.shapes, self.plain)
+            self.allowed = self._allowed(PreparedModel(core, path, model.shapes, self.plain, 0))
         old = self.plain.colocation
         sets += [set(np.flatnonzero(old == group).tolist()) for group in np.unique(old[old >= 0])]
         return replace(self.plain, colocation=joined(sets, self.plain.n_nodes))
+
+    def _allowed(self, model: PreparedModel) -> np.ndarray:
+        """Which devices run which operations, bool[V, D]; InputError if there is one that none runs."""
+        plugins = {given["device"]: ~model.unsupported(given["device"]) for given in self.given.values()}
+        allowed = np.stack([plugins[given["device"]] for given in self.given.values()], axis=1)
+        refused = np.flatnonzero(~allowed.any(axis=1))
+        if refused.size:
+            name, kind = self.plain.names[refused[0]], self.plain.op_types[refused[0]]
+            raise InputError(f"operation {name!r} of type {kind} runs on none of {', '.join(self.devices)}; add a device that runs it")
+        return allowed
 
     def identity(self) -> tuple[object, ...]:
         """See `Target`."""
@@ -102,7 +116,7 @@ class OpenVinoTarget:
             seconds[:, d] = tables[repr(given)]
             if tell:
                 tell("calibrating", d + 1, total)
-        problem = Problem(self.graph, self.network, TableCosts(self.graph.names, self.devices, seconds))
+        problem = Problem(self.graph, self.network, TableCosts(self.graph.names, self.devices, seconds), allowed=self.allowed)
         if len(self.devices) == 1:
             return problem, {"cut_seconds": 0.0, "contention": 1.0}
         costs = fitted(problem, self._mixed_runs(problem, rounds, tell, total))
@@ -164,7 +178,7 @@ class OpenVinoTarget:
         if name.startswith("OpenVINO on "):
             alone = Problem(self.plain, DeviceNetwork(("CPU",), np.array(1e9), np.array(np.inf), np.array(0.0)))
             return _seconds(self.all, alone, np.zeros((1, self.plain.n_nodes), dtype=np.int16))
-        found = self.host.choice(Problem(self.graph, self.network), self.devices[::-1], name)
+        found = self.host.choice(Problem(self.graph, self.network, allowed=self.allowed), self.devices[::-1], name)
         if found.outcome != Outcome.OK:
             raise InputError(found.note)
         return found.seconds

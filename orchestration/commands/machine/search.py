@@ -7,6 +7,7 @@ the best of those.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.sources.files import dump_problem, save
 from methods.contract.registry import configure
-from methods.placing.branches import grouped
+from methods.placing.branches import dealt, grouped
 from orchestration.commands.machine.calibration import calibrated
 from orchestration.commands.machine.candidates import Candidate, in_turn, ratio
 from orchestration.commands.machine.target import Target, Tell
@@ -33,6 +34,8 @@ from orchestration.trials.run_trial import run_trial
 
 _FACTORS = 2.0 ** np.arange(-2, 7)
 """Factors of what cuts cost among which a correction chooses."""
+_SETS = 20
+"""Pairs, and triples, of devices to deal branches out to, at most."""
 _SCREENING = 3
 """Rounds by which candidates are sorted out."""
 
@@ -142,7 +145,21 @@ def _searched(
             seen.add(placement.tobytes())
             name = f"{method}{grain}" + (f", corrected {attempt}" if attempt else "")
             found.append(Candidate(name, "placed", placement, simulate(problem, placement)))
+    best = _dealt(problem, simulate)
+    if best is not None and best.tobytes() not in seen:
+        found.append(
+            Candidate("branches dealt out" + (f", corrected {attempt}" if attempt else ""), "placed", best, simulate(problem, best))
+        )
     return found
+
+
+def _dealt(problem: Problem, simulate: Callable[[Problem, np.ndarray], float | None]) -> np.ndarray | None:
+    """The best by simulation of the last modules' branches dealt out to some devices; None without branches."""
+    base = int(problem.compute_seconds.sum(axis=0).argmin())
+    sets = [s for n in (2, 3) for s in itertools.islice(itertools.combinations(range(problem.n_devices), n), _SETS)]
+    rows = [row for devices in sets for row in dealt(problem, devices, base)]
+    timed = [(seconds, k) for k, row in enumerate(rows) if (seconds := simulate(problem, row)) is not None]
+    return rows[min(timed)[1]] if timed else None
 
 
 def search(problem: Problem, simulator: EvaluatorSpec, method: str, settings: Settings, seed: int) -> np.ndarray | None:
@@ -199,14 +216,14 @@ def _with(problem: Problem, seconds: np.ndarray, factor: float) -> Problem:
 
 
 def _finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The two fastest placements, the fastest single device, and the fastest of the runtime's own."""
+    """The two fastest placements, the fastest single device, and what the runtime does by itself."""
     running = sorted((c for c in candidates if np.isfinite(c.median)), key=lambda c: c.median)
     if not running:
         raise InputError(f"nothing runs: {'; '.join(f'{c.name}: {c.why}' for c in candidates)}")
     first: dict[str, list[Candidate]] = {"placed": [], "single": [], "own": []}
     for c in running:
         first[c.kind].append(c)
-    return first["placed"][:2] + first["single"][:1] + first["own"][:1]
+    return first["placed"][:2] + first["single"][:1] + first["own"]
 
 
 def choose(candidates: Sequence[Candidate]) -> tuple[Candidate, str]:

@@ -12,7 +12,7 @@ from envs.problem.problem import Problem
 from envs.simulators.pieces.evaluator import PiecesSimulator, graph_arrays, per_byte
 from envs.simulators.pieces.kernel import cut, loads, run
 from envs.testing.contract import EvaluatorContract
-from methods.placing.branches import grouped
+from methods.placing.branches import dealt, grouped, modules
 from methods.placing.constraints import unit_of
 
 
@@ -75,6 +75,17 @@ def test_branches_are_units_and_what_only_one_reads_goes_with_it():
     assert unit_of(grouped(weights, chains=False))[0] == 0, "two read it, so it goes with neither"
     with pytest.raises(InputError, match="contention is 0"):
         PiecesSimulator(contention=0.5)
+
+
+def test_branches_of_the_last_modules_are_dealt_out():
+    problem = module(3)
+    assert [[b.tolist() for b in m] for m in modules(problem)] == [[[5 * m + 1, 5 * m + 2], [5 * m + 3, 5 * m + 4]] for m in range(3)]
+    rows = dealt(problem, (0, 1), 0)
+    assert [np.flatnonzero(row).tolist() for row in rows] == [[13, 14], [8, 9, 13, 14], [3, 4, 8, 9, 13, 14]]
+    chain = Problem(
+        ComputationGraph(("a", "b"), ("Add", "Add"), np.ones(2), np.ones(2), np.array([[0, 1]]), np.ones(1)), problem.network
+    )  # fmt: skip
+    assert len(dealt(chain, (0, 1), 0)) == 0
 
 
 def simulated_runs(problem, costs, placements):

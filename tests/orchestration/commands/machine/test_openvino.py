@@ -49,7 +49,7 @@ def test_place_measures_two_instances_beside_the_whole_cpu(tmp_path, capsys):
     assert main([*words, "--output", "out"]) == 0
     about = json.loads(capsys.readouterr().out)
     names = {c["name"] for c in about["candidates"]}
-    assert {"all on cpu0", "all on cpu1", "OpenVINO on CPU"} <= names
+    assert {"all on cpu0", "all on cpu1", "OpenVINO on CPU", "HETERO"} <= names
     assert all(c["why"] is None and c["measured"] > 0 for c in about["candidates"])
     deciding = {c["name"]: c["measured"] for c in about["candidates"] if c["deciding"]}
     assert deciding[about["chosen"]] <= min(c["measured"] for c in about["candidates"] if c["deciding"] and c["kind"] != "placed")
@@ -58,6 +58,14 @@ def test_place_measures_two_instances_beside_the_whole_cpu(tmp_path, capsys):
     assert (tmp_path / "out" / "small.trace.json").is_file()
     problem = load_problem(tmp_path / "out" / "small.problem.json")
     assert problem.network.names == ("cpu0", "cpu1") and problem.compute_seconds.sum() > 0
+
+
+def test_an_operation_that_no_device_runs_is_named_before_anything_starts(monkeypatch, capsys):
+    refuses = lambda self, device: self.kinds == "SoftMax"  # noqa: E731
+    monkeypatch.setattr("envs.hosts.openvino.model.PreparedModel.unsupported", refuses)
+    assert main(["place", "small.xml", "--on", "openvino"]) == 2
+    said = capsys.readouterr().err
+    assert "operation 'soft' of type SoftMax runs on none of cpu; add a device" in said and said.count("\n") == 1
 
 
 @two_cores

@@ -150,10 +150,15 @@ def test_the_loaded_callable_checks_what_it_is_given(tmp_path):
         (["place", "experts", "--on", DEVICES[0], "--memory", f"{DEVICES[0]}=lots"], "is not DEVICE=SIZE"),
         (["place", "experts", "--on", DEVICES[0], "--size", "hiden=4"], "did you mean 'hidden'"),
         (["place", "experts", "--on", DEVICES[0], "--input-shape", "x"], "is not NAME=SIZES"),
+        (["place", "dynamic.pt2", "--on", DEVICES[0]], "has dynamic shapes"),
+        (["place", "dynamic.pt2", "--on", DEVICES[0], "--input-shape", "input=4,9"], "does not take the shapes"),
         (["export", "gone.json", "--to", "x"], "cannot be read"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_before_anything_starts(words, says, capsys):
+    if "dynamic.pt2" in words:
+        batch = ({0: torch.export.Dim("batch")},)
+        torch.export.save(torch.export.export(nn.Sequential(nn.Linear(3, 2)), (torch.ones(4, 3),), dynamic_shapes=batch), "dynamic.pt2")
     assert main(words) == 2
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1 and "calibrating" not in said
@@ -166,6 +171,9 @@ def test_export_refuses_what_its_runtime_cannot_express(tmp_path, capsys):
     assert "which openvino cannot express" in capsys.readouterr().err
     assert main(["export", "p.json", "--to", "x"]) == 2
     assert "nothing to export" in capsys.readouterr().err
+    (tmp_path / "p.json").write_text(json.dumps({**about, "runtime": "openvino", "placement": {}}))
+    assert main(["export", "p.json", "--to", "x", "--runtime", "accelerate"]) == 2
+    assert "which accelerate cannot express" in capsys.readouterr().err
 
 
 def test_a_placement_of_whole_layers_becomes_a_device_map(tmp_path, capsys):
