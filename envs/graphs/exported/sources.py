@@ -62,6 +62,13 @@ def load_program(source: str, shapes: Shapes | None = None, options: Mapping[str
     return (_reshaped(program, shapes, name) if shapes else program), name
 
 
+def save_program(program: ExportedProgram, path: Path) -> None:
+    """Write a ``.pt2`` archive that `load_program` reads; what torch has to say of views among the weights is for its own people."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(program, path)
+
+
 def exported(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
     """``module`` in evaluation mode, exported on its example inputs.
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from envs.graphs.exported.sources import load_program
+from envs.graphs.exported.sources import load_program, save_program
 from envs.hosts.child_process import ChildProcess, Fault
 from envs.hosts.engine.devices import parse_devices
 from envs.hosts.measuring import Measuring
@@ -165,10 +165,8 @@ class Engine(MeasuringHost):
         if spec is None:
             return None
         if name not in self._written:
-            import torch
-
             path = self._scratch() / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.pt2"
-            torch.export.save(program_of(spec)[0], path)
+            save_program(program_of(spec)[0], path)
             self._written[name] = path
         written: Path = self._written[name]
         return written

@@ -10,7 +10,7 @@ from typing import Any
 from envs.graphs import capture, openvino_capture
 from envs.graphs.exported.device_map import described, device_map
 from envs.graphs.exported.graph import PlaceableProgram
-from envs.graphs.exported.sources import load_program
+from envs.graphs.exported.sources import load_program, save_program
 from envs.hosts.engine.placed import FORMAT
 from envs.problem.errors import InputError
 
@@ -130,7 +130,7 @@ def _torch(about: dict[str, Any], to: Path) -> list[tuple[Path, str]]:
     if source.endswith(".pt2") and not shapes:
         shutil.copyfile(source, to / "program.pt2")
     else:
-        torch.export.save(program, to / "program.pt2")
+        save_program(program, to / "program.pt2")
     kept = {key: about[key] for key in ("format", "runtime", "name", "devices", "strategy", "placement", "chosen", "reason", "machine")}
     (to / "placed.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     torch.save(program.example_inputs, to / "inputs.pt")

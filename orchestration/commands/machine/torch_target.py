@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from envs.graphs.exported.graph import PlaceableProgram
-from envs.graphs.exported.sources import load_program
+from envs.graphs.exported.sources import load_program, save_program
 from envs.hosts.child_process import Fault
 from envs.hosts.discovery import ranges
 from envs.hosts.engine.devices import CpuDevice, parse_devices, processors, rivals
@@ -73,7 +72,7 @@ class TorchTarget:
         """Placements that were sampled, with the seconds of their operations."""
         self._folder = tempfile.TemporaryDirectory(prefix="placewright-")
         self.archive = Path(self._folder.name) / "program.pt2"
-        torch.export.save(program, self.archive)
+        save_program(program, self.archive)
         self.engine = Engine(
             self.devices,
             Discipline(STRATEGY),

@@ -61,11 +61,11 @@ def test_place_measures_two_instances_beside_the_whole_cpu(tmp_path, capsys):
 
 
 def test_an_operation_that_no_device_runs_is_named_before_anything_starts(monkeypatch, capsys):
-    refuses = lambda self, device: self.kinds == "SoftMax"  # noqa: E731
+    refuses = lambda self, device: self.kinds == "Softmax"  # noqa: E731
     monkeypatch.setattr("envs.hosts.openvino.model.PreparedModel.unsupported", refuses)
     assert main(["place", "small.xml", "--on", "openvino"]) == 2
     said = capsys.readouterr().err
-    assert "operation 'soft' of type SoftMax runs on none of cpu; add a device" in said and said.count("\n") == 1
+    assert "operation 'soft' of type Softmax runs on none of cpu; add a device" in said and said.count("\n") == 1
 
 
 @two_cores
