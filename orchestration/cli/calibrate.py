@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from orchestration.commands.machine.options import add_target
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare ``placewright calibrate`` and its options."""
@@ -17,18 +19,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of measurements (5)")
     parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="the problem file to write (MODEL.problem.json)")
     parser.add_argument("--json", action="store_true", help="print for programs")
-
-
-def add_target(parser: Any, required: bool) -> None:
-    """The options that say what to place on."""
-    parser.add_argument("--on", required=required, metavar="DEVICES", help="cpu:0,cpu:1,cpu:0-1,cuda:0 (torch), or openvino")
-    parser.add_argument("--memory", action="append", default=[], metavar="DEVICE=SIZE", help="use no more, as cuda:0=4GB; may be repeated")
-    parser.add_argument("--input-shape", action="append", default=[], metavar="NAME=SIZES", help="concrete sizes, as img=1,3,224,224")
-    parser.add_argument("--size", action="append", default=[], metavar="NAME=VALUE", help="a size of a known model, as batch=4")
-    parser.add_argument(
-        "--instances", type=int, default=1, metavar="N", help="split OpenVINO's CPU into N instances that share its cores (1)"
-    )
-    parser.add_argument("--fresh", action="store_true", help="measure operations anew, whatever is kept")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orchestration.cli.calibrate import add_target
+from orchestration.commands.machine.options import add_target
 
 
 def add_parser(subparsers: Any) -> None:

@@ -20,9 +20,9 @@ from envs.problem.problem import Problem
 from methods.placing.branches import grouped
 from methods.placing.moves import Neighbours
 from orchestration.analysis.table import Table, terminal
-from orchestration.cli.calibrate import add_target
 from orchestration.commands.machine.calibration import calibrated
 from orchestration.commands.machine.candidates import Candidate, in_turn
+from orchestration.commands.machine.options import add_target
 from orchestration.commands.machine.parts import Parts
 from orchestration.commands.machine.search import Settings, corrected, search
 from orchestration.commands.machine.target import Target, Tell
