@@ -8,7 +8,7 @@ import argparse
 import json
 from pathlib import Path
 
-from methods.placing.branches import dealt
+from methods.placing.regions import dealt
 from orchestration.commands.machine.calibration import calibrated
 from orchestration.commands.machine.candidates import Candidate, in_turn, ratio
 from orchestration.commands.machine.parts import Parts

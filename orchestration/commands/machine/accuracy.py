@@ -17,8 +17,8 @@ import numpy as np
 from scipy import stats
 
 from envs.problem.problem import Problem
-from methods.placing.branches import grouped
 from methods.placing.moves import Neighbours
+from methods.placing.regions import grouped
 from orchestration.analysis.table import Table, terminal
 from orchestration.commands.machine.calibration import calibrated
 from orchestration.commands.machine.candidates import Candidate, in_turn

@@ -23,8 +23,8 @@ from envs.problem.errors import InputError
 from envs.problem.measurement import Outcome
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
-from methods.placing.branches import grouped
 from methods.placing.constraints import unit_of
+from methods.placing.regions import grouped
 from orchestration.analysis.schedule import Schedule
 from orchestration.commands.machine.target import Tell, run_of, with_seconds
 from orchestration.specs.trial import EvaluatorSpec

@@ -22,7 +22,7 @@ from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.sources.files import dump_problem, save
 from methods.contract.registry import configure
-from methods.placing.branches import dealt, grouped
+from methods.placing.regions import dealt, grouped
 from orchestration.commands.machine.calibration import calibrated
 from orchestration.commands.machine.candidates import Candidate, in_turn, ratio
 from orchestration.commands.machine.target import Target, Tell

@@ -12,8 +12,8 @@ from envs.problem.problem import Problem
 from envs.simulators.pieces.evaluator import PiecesSimulator, graph_arrays, per_byte
 from envs.simulators.pieces.kernel import cut, loads, run
 from envs.testing.contract import EvaluatorContract
-from methods.placing.branches import dealt, grouped, modules
 from methods.placing.constraints import unit_of
+from methods.placing.regions import dealt, grouped, modules
 
 
 class TestPiecesSimulator(EvaluatorContract):
