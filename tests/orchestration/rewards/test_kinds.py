@@ -113,7 +113,7 @@ def test_nobody_asks_an_evaluator_for_what_it_may_not_have():
 
 def test_what_measures_for_real():
     assert [name for name in EVALUATORS if measures_for_real(name)] == ["dataflow", "openvino"]
-    assert [name for name in EVALUATORS if simulates(name)] == ["simulator", "work-conserving"]
+    assert [name for name in EVALUATORS if simulates(name)] == ["simulator", "work-conserving", "pieces"]
     assert not simulates("nobody-knows") and not measures_for_real("nobody-knows")
 
 
