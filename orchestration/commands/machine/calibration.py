@@ -12,6 +12,7 @@ import numpy as np
 import envs.hosts.engine.program_costs as own
 from envs.graphs.store import cache_directory, file_hash
 from envs.hosts.engine.host import fingerprint
+from envs.hosts.openvino import piece_costs
 from envs.problem.graph import digest
 from envs.problem.problem import Problem
 from envs.sources.files import dump_problem, load_problem, save
@@ -59,4 +60,4 @@ def save_problem(problem: Problem, target: Target, path: Path, placements: np.nd
 
 
 def _key(target: Target) -> str:
-    return digest(file_hash(Path(own.__file__)), fingerprint(), *target.identity())[:32]
+    return digest(file_hash(Path(own.__file__), Path(piece_costs.__file__)), fingerprint(), *target.identity())[:32]
