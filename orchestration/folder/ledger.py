@@ -236,7 +236,7 @@ class Ledger:
         except BaseException:
             self._lock.release()
             raise
-        self._mend(path)
+        self._mend()
 
     def _set_aside(self) -> None:
         """Start anew; what earlier runs left stays beside the new under the next free number."""
@@ -246,17 +246,11 @@ class Ledger:
             if path.exists():
                 path.rename(_numbered(path, number))
 
-    def _mend(self, path: Path) -> None:
+    def _mend(self) -> None:
         """Cut off a last line that a killed driver did not finish; its trial was not recorded and runs again."""
-        data_end = self._file.seek(0, os.SEEK_END)
-        if data_end == 0:
-            return
-        self._file.seek(max(0, data_end - 1))
-        if self._file.read(1) != b"\n":
-            with path.open("rb") as file:
-                whole = sum(len(raw) for raw in file if raw.endswith(b"\n"))
-            self._file.truncate(whole)
-        self._file.seek(0, os.SEEK_END)
+        self._file.seek(0)
+        whole = sum(len(raw) for raw in self._file if raw.endswith(b"\n"))
+        self._file.seek(self._file.truncate(whole))
 
     def append(self, ended: Iterable[TrialEnd]) -> None:
         """Record trials that ended; on disk when this returns."""

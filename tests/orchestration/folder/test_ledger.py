@@ -1,16 +1,17 @@
 import contextlib
 import json
-import signal
+import shutil
 import sqlite3
-import subprocess
-import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from envs.problem.errors import InputError
+from envs.problem.measurement import Rows
 from envs.simulators.fifo.evaluator import Simulator
-from orchestration.folder.ledger import Ledger, TrialEnd, entries
+from orchestration.folder.ledger import Ledger, TrialEnd, entries, line, parse, results
+from orchestration.rewards.evaluators import InfrastructureError
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.layout import LEDGER, POLICY, STORE, trial_folder
 from orchestration.trials.run_trial import failed, run_trial
@@ -31,10 +32,51 @@ def test_what_ended_is_there_again(tmp_path, two):
     with Ledger(tmp_path) as ledger:
         ledger.append([ended(*two[0])])
         ledger.append([ended(*two[1])])
-    assert list(entries(tmp_path)) == two
+        assert list(entries(tmp_path)) == two, "on disk when `append` returns"
+    assert list(results(tmp_path)) == [result for _, result in two]
     with Ledger(tmp_path) as ledger:
         assert set(ledger.entries) == {t.content_hash for t, _ in two}
         assert ledger.read(two[1][0].content_hash) == two[1]
+
+
+def test_what_is_remembered_while_writing_is_what_a_later_run_reads(tmp_path, two):
+    lost = trial("heft", 6)
+    with Ledger(tmp_path) as ledger:
+        ledger.append([ended(*two[0]), ended(lost, failed(lost, InfrastructureError("host")))])
+        before = ledger.entries
+    with (tmp_path / LEDGER).open("ab") as file:
+        file.write(b'{"spec"')
+    with Ledger(tmp_path) as ledger:
+        assert ledger.entries == before and ledger.unchecked == 0
+        ledger.append([ended(*two[1])])
+        assert ledger.read(two[1][0].content_hash) == two[1]
+        before = ledger.entries
+    with Ledger(tmp_path) as ledger:
+        assert ledger.entries == before
+
+
+def test_a_closed_ledger_writes_nothing(tmp_path, two):
+    ledger = Ledger(tmp_path)
+    ledger.close()
+    with pytest.raises(ValueError, match="closed"):
+        ledger.append([ended(*two[0])])
+
+
+def test_the_driver_is_told_the_best_of_a_trial_and_the_last_line_of_its_error(two):
+    t, result = two[0]
+    (problem,) = result.problems
+    assert (ended(t, result).best, ended(t, result).error) == (((problem.name, problem.objective_name, problem.objective),), "")
+    end = ended(t, replace(failed(t, ValueError("x")), traceback="Traceback\n  some line\nValueError: own\n"))
+    assert (end.best, end.error) == ((), "ValueError: own")
+
+
+def test_a_line_with_a_checksum_is_believed_and_one_without_sense_is_not_written(two):
+    (a, _), (b, result) = two
+    assert parse(line(a, result)) == (a, result), "though it is the result of the other"
+    with pytest.raises(InputError, match=r"^a line is damaged"):
+        parse("{}")
+    with pytest.raises(ValueError, match="JSON"):
+        line(b, replace(result, wall_seconds=float("nan")))
 
 
 def test_the_last_line_of_a_trial_counts(tmp_path, two):
@@ -123,9 +165,11 @@ def test_line_ends_of_windows_and_a_folder_in_its_place_are_a_sentence(tmp_path,
         ledger.append([ended(*two[0])])
     path = tmp_path / LEDGER
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    for _ in range(2):  # the lock is given back
-        with pytest.raises(InputError, match=r"line 1 of .*CR LF"):
+    kept = []
+    for _ in range(2):  # the lock is given back, whoever keeps the error
+        with pytest.raises(InputError, match=r"line 1 of .*CR LF") as error:
             Ledger(tmp_path)
+        kept.append(error)
     path.unlink()
     path.mkdir()
     for read in (lambda: list(entries(tmp_path)), lambda: Ledger(tmp_path)):
@@ -150,27 +194,21 @@ def test_fresh_keeps_the_old_ledger_aside(tmp_path, two):
             assert not ledger.entries
             ledger.append([ended(*two[number - 1])])
         assert (tmp_path / f"ledger.{number}.jsonl").exists()
-        assert not (tmp_path / "trials").exists()
+        assert not (tmp_path / "trials").exists() and not list(tmp_path.glob("*.sqlite"))
     assert (tmp_path / "trials.1" / learned.name / POLICY).read_bytes() == b"weeks of training"
     assert not (tmp_path / "trials.2").exists()
 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_fresh_keeps_what_a_killed_service_measured(tmp_path, held):
-    """Its last rows, here all of them, are still in the log of the database."""
-    write = f"""
-import os, signal
-from pathlib import Path
-import numpy as np
-from envs.problem.measurement import Rows
-from orchestration.rewards.measurement_store import MeasurementStore
-from orchestration.specs.layout import STORE
-store = MeasurementStore(Path({str(tmp_path)!r}) / STORE)
-for i in range(50):
-    store.write(("problem", "protocol", "key"), np.full((1, 9), i, np.int16), Rows(np.zeros(1, np.int8), np.ones(1), np.ones(1), "host"))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    assert subprocess.run([sys.executable, "-c", write], check=False).returncode == -signal.SIGKILL
+    """Its last rows, here all of them, are still in the log of the database: what is there before it is closed."""
+    live = MeasurementStore(tmp_path / "live" / STORE)
+    for i in range(50):
+        placement = np.full((1, 9), i, np.int16)
+        live.write(("problem", "protocol", "key"), placement, Rows(np.zeros(1, np.int8), np.ones(1), np.ones(1), "host"))
+    for end in ("", "-wal"):
+        shutil.copy(tmp_path / "live" / (STORE + end), tmp_path)
+    live.close()
     assert (tmp_path / "measurements.sqlite-wal").stat().st_size
     with contextlib.ExitStack() as stack:
         if held:  # by a service that is about to notice that its driver is gone
@@ -178,6 +216,8 @@ os.kill(os.getpid(), signal.SIGKILL)
             reader.execute("BEGIN")
             reader.execute("SELECT COUNT(*) FROM measurements").fetchone()
         Ledger(tmp_path, fresh=True).close()
+        log = {f"measurements.1.sqlite{end}" for end in ("-wal", "-shm")} if held else set()
+        assert {p.name for p in tmp_path.glob("measurements*")} == {"measurements.1.sqlite", *log}
     aside = MeasurementStore(tmp_path / "measurements.1.sqlite")
     now = MeasurementStore(tmp_path / STORE)
     assert (len(aside), len(now)) == (50, 0)
@@ -186,8 +226,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_only_failures_of_infrastructure_are_tried_again(tmp_path):
-    from orchestration.rewards.evaluators import InfrastructureError
-
     a, b = trial("heft", 5), trial("heft", 6)
     with Ledger(tmp_path) as ledger:
         ledger.append([ended(a, failed(a, ValueError("own"))), ended(b, failed(b, InfrastructureError("host")))])
