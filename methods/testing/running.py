@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.problem.measurement import Evaluator
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.method import Method
@@ -31,9 +32,9 @@ def make(name: str, problem: Problem, seed: int = 0, **config: Any) -> Method:
     return build(name, {**method_class(name).toy_config, **config}, [problem], seed)
 
 
-def go(method: Method, budget: int, ask: int = 16, rounds: int | None = None) -> Transcript:
+def go(method: Method, budget: int, ask: int = 16, rounds: int | None = None, evaluator: Evaluator | None = None) -> Transcript:
     """Runs ``method`` until the budget, the rounds or its proposals end; checks what the contract says about `propose`."""
-    run, simulator = Transcript(), Simulator()
+    run, simulator = Transcript(), evaluator or Simulator()
     while len(run.objective) < budget and rounds != 0:
         room = min(ask, budget - len(run.objective))
         proposals = method.propose(room)

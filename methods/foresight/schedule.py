@@ -1,0 +1,101 @@
+"""List schedules that are guided: a bias on every device of every node, and a priority, many at once as compiled code. Nothing learns here."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from envs.problem.problem import Problem
+from methods.placing.list_scheduling import Tasks, _must_use, _ready_time, _slot, tasks_of
+
+
+class Guidance(NamedTuple):
+    """What a policy says about one problem, B times."""
+
+    bias: np.ndarray
+    """Seconds added to the finish of a node on a device when its device is chosen, and to nothing else, float64[B, V, D]."""
+    priority: np.ndarray
+    """The ready node with the largest is served next, seconds float64[B, V]."""
+    patience: np.ndarray
+    """How much of the time at which a node becomes ready is taken off its priority, float64[B]."""
+    dearer: np.ndarray
+    """Factor on the seconds of all transfers, float64[B]."""
+    gaps: np.ndarray
+    """Whether gaps between scheduled nodes are used, bool[B]."""
+
+
+def guided_schedules(problem: Problem, seconds: np.ndarray, guidance: Guidance) -> np.ndarray:
+    """Placements int16[B, V] of nodes that go where their finish plus their bias is least.
+
+    Args:
+        problem: what is placed.
+        seconds: of every node on every device, as they are believed to be, float64[B, V, D].
+        guidance: B of them.
+    """
+    found = np.empty(guidance.priority.shape, dtype=np.int16)
+    _guided(tasks_of(problem), np.ascontiguousarray(seconds), *guidance, found)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _guided(tasks, seconds, bias, priority, patience, dearer, gaps, found):
+    n, d = tasks.seconds.shape
+    starts, finishes, finish = np.empty((d, n)), np.empty((d, n)), np.empty(n)
+    for b in range(priority.shape[0]):
+        varied = Tasks(
+            tasks.order, tasks.in_pointer, tasks.parents, tasks.in_bytes, tasks.out_pointer, tasks.children, tasks.out_bytes,
+            tasks.out_edges, seconds[b], tasks.feasible, tasks.delay * dearer[b], tasks.seconds_per_byte * dearer[b], tasks.leaders,
+            tasks.group_need, tasks.memory, tasks.follows, tasks.there,
+        )  # fmt: skip
+        _one(varied, bias[b], priority[b], patience[b], gaps[b], starts, finishes, finish, found[b])
+
+
+@numba.njit(cache=True, nogil=True)
+def _one(tasks, bias, priority, patience, gaps, starts, finishes, finish, device):
+    n, d = tasks.seconds.shape
+    count, used, home = np.zeros(d, dtype=np.int64), np.zeros(d), np.full(n, -1, dtype=np.int64)
+    free = np.full(n, -1, dtype=np.int16)
+    waiting = tasks.in_pointer[1:] - tasks.in_pointer[:-1]
+    heap = [(-priority[v], np.int64(v)) for v in range(n) if waiting[v] == 0]
+    heapq.heapify(heap)
+    while len(heap) > 0:
+        _, v = heapq.heappop(heap)
+        finish[v] = 0.0
+        if not tasks.follows[v]:
+            lead = tasks.leaders[v]
+            need = tasks.group_need[lead]
+            only = _must_use(tasks, v, free, home, used)
+            best, best_key, best_begin, best_place = -1, np.inf, 0.0, 0
+            for k in range(d):
+                if only >= 0:
+                    if k != only:
+                        continue
+                elif not tasks.feasible[v, k] or used[k] + need > tasks.memory[k]:
+                    continue
+                ready = _ready_time(tasks, v, k, device, finish)
+                begin, place = _slot(starts[k], finishes[k], count[k], ready, tasks.seconds[v, k], gaps)
+                key = begin + tasks.seconds[v, k] + bias[v, k]
+                if best < 0 or key < best_key:
+                    best, best_key, best_begin, best_place = k, key, begin, place
+            if home[lead] < 0:
+                home[lead] = best
+                used[best] += need
+            device[v], finish[v] = best, best_begin + tasks.seconds[v, best]
+            for i in range(count[best], best_place, -1):
+                starts[best, i], finishes[best, i] = starts[best, i - 1], finishes[best, i - 1]
+            starts[best, best_place], finishes[best, best_place] = best_begin, finish[v]
+            count[best] += 1
+        for e in range(tasks.out_pointer[v], tasks.out_pointer[v + 1]):
+            child = tasks.children[e]
+            waiting[child] -= 1
+            if waiting[child] == 0:
+                ready = 0.0
+                for i in range(tasks.in_pointer[child], tasks.in_pointer[child + 1]):
+                    ready = max(ready, finish[tasks.parents[i]])
+                heapq.heappush(heap, (patience * ready - priority[child], np.int64(child)))
+    for v in range(n):
+        if tasks.follows[v]:
+            device[v] = home[tasks.leaders[v]]

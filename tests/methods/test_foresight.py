@@ -1,0 +1,97 @@
+"""Foresight: guided list scheduling, its features, its order of policies, and times that measurements correct."""
+
+import numpy as np
+import pytest
+
+from envs.problem.errors import InputError
+from envs.simulators.fifo.evaluator import Simulator
+from envs.simulators.misjudged import Misjudged, true_problem
+from methods.foresight.beliefs import Beliefs
+from methods.foresight.experts import Experts, shipped
+from methods.foresight.features import GRAPH, NODE, PAIR, RANK, features
+from methods.foresight.policy import SIZE, guide, initial
+from methods.foresight.schedule import Guidance, guided_schedules
+from methods.placing.list_scheduling import heft
+from methods.placing.varied_schedules import KINDS
+from methods.testing.problems import brute_force, constrained_toy, random_problem, topcuoglu, toy
+from methods.testing.running import go, make
+
+
+@pytest.mark.parametrize("problem", [topcuoglu(), random_problem(60, 5, 3), constrained_toy()])
+def test_without_parameters_the_policy_is_heft(problem):
+    guidance = guide(features(problem, problem.compute_seconds), initial(np.random.default_rng(0))[None, :])
+    assert not guidance.bias.any() and guidance.gaps.all()
+    row = guided_schedules(problem, problem.compute_seconds[None], guidance)[0]
+    np.testing.assert_array_equal(row, heft(problem).device)
+
+
+def test_a_bias_drives_operations_away_and_priority_decides_who_is_served_first():
+    problem = random_problem(40, 3, 0, links=100.0)
+    rank = np.arange(40.0)[None]
+    bias = np.zeros((1, 40, 3))
+    bias[:, :, 0] = 1e6
+    row = guided_schedules(problem, problem.compute_seconds[None], Guidance(bias, rank, np.zeros(1), np.ones(1), np.ones(1, dtype=bool)))
+    assert not (row == 0).any() and problem.valid(row).all()
+
+
+@pytest.mark.parametrize("problem", [topcuoglu(), random_problem(30, 4, 1), constrained_toy(), random_problem(5, 1, 0)])
+def test_features_are_finite_and_of_the_promised_shape(problem):
+    f = features(problem, problem.compute_seconds)
+    v, d = problem.n_nodes, problem.n_devices
+    assert (f.graph.shape, f.node.shape, f.pair.shape, f.rank.shape) == ((len(GRAPH),), (v, len(NODE)), (v, d, len(PAIR)), (v, len(RANK)))
+    assert all(np.isfinite(x).all() for x in f) and (f.pair[problem.feasible] >= 0).all()
+
+
+def test_policies_that_were_best_on_graphs_alike_come_first_and_then_those_that_complement_them():
+    gains = np.zeros((2, KINDS + 3))
+    gains[:, KINDS:] = [[-0.3, 0.0, -0.5], [0.0, -0.4, 0.3]]
+    experts = Experts(np.zeros((3, SIZE)), np.array([[0.0] * len(GRAPH), [5.0] * len(GRAPH)]), gains)
+    assert experts.order(np.full(len(GRAPH), 0.1), 1).tolist() == [KINDS + 2]
+    assert experts.order(np.full(len(GRAPH), 4.9), 2)[0] == KINDS + 1
+    with pytest.raises(InputError, match="another version"):
+        Experts(np.zeros((2, SIZE)), experts.graphs, gains)
+
+
+@pytest.mark.parametrize("make_toy", [toy, constrained_toy])
+def test_finds_the_optimum_of_toys(make_toy):
+    problem = make_toy()
+    assert go(make("foresight", problem), 400).best == pytest.approx(brute_force(problem)[0])
+
+
+def test_its_first_placement_is_its_zero_shot_placement():
+    problem = random_problem(60, 4, 1)
+    method = make("foresight", problem)
+    np.testing.assert_array_equal(method.propose(1)[0].placements[0], method.place(problem))
+
+
+def test_shipped_policies_lower_the_makespan_of_graphs_that_they_have_not_seen():
+    problems = [random_problem(80, 6, seed, links=1.0) for seed in range(100, 106)]
+    ratios = [go(make("foresight", p), 10).best / Simulator().evaluate(p, heft(p).device[None]).objective[0] for p in problems]
+    assert len(shipped().thetas) > 10 and np.mean(ratios) < 0.98
+
+
+def test_measured_times_are_believed_and_others_are_expected_to_be_as_wrong():
+    problem = random_problem(50, 3, 0)
+    beliefs, truth = Beliefs(problem), true_problem(problem, 0.3)
+    placements = np.zeros((1, 50), dtype=np.int16)
+    assert not beliefs.update(Simulator().evaluate(problem, placements, trace=True))
+    assert (beliefs.factors == 1).all()
+    assert beliefs.update(Misjudged(Simulator(), 0.3).evaluate(problem, placements, trace=True))
+    beliefs = Beliefs(problem)
+    beliefs.update(Misjudged(Simulator(), 0.3).evaluate(problem, placements, trace=True))
+    right = (truth.compute_seconds / problem.compute_seconds)[:, 0]
+    np.testing.assert_allclose(beliefs.factors[:, 0], right, rtol=1e-6)
+    assert beliefs.factors[:, 1:] == pytest.approx(np.exp(np.log(right).mean() + np.log(right).var() / 2))
+
+
+def test_correcting_wrong_costs_pays():
+    problems = [random_problem(60, 5, seed) for seed in range(4)]
+    best = {}
+    for refresh in (0, 2):
+        values = []
+        for p in problems:
+            evaluator = Misjudged(Simulator(), 0.3)
+            run = go(make("foresight", p, refresh=refresh), 60, evaluator=evaluator)
+            values.append(run.best / evaluator.evaluate(p, heft(p).device[None]).objective[0])
+        best[refresh] = np.mean(values)
+    assert best[2] < best[0]
