@@ -14,9 +14,9 @@ EXACT = 1e-9
 class Beliefs:
     """Seconds of a problem, corrected by what was measured.
 
-    The cost model may be wrong by a factor of its own for every operation and device. Where the operation ran on the device, the mean of the
-    measured logarithms is believed; everywhere else the model's seconds, times the expected factor of a log-normal error whose mean and
-    variance are those seen so far. So what was chosen because it looked cheap, and is not, loses to what was not tried.
+    The cost model may be wrong by a factor of its own for every operation and device. Where the operation ran on the device, the mean of
+    the measured logarithms is believed; everywhere else the model's seconds, times the expected factor of a log-normal error whose mean
+    and variance are those seen so far. So what was chosen because it looked cheap, and is not, loses to what was not tried.
     """
 
     def __init__(self, problem: Problem) -> None:

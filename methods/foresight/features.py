@@ -42,14 +42,25 @@ class Features(NamedTuple):
 
 def features(problem: Problem, seconds: np.ndarray) -> Features:
     """The features of ``problem`` where operations take ``seconds`` float64[V, D] instead of what its costs say."""
-    graph, network, tasks = problem.graph, problem.network, tasks_of(problem)
-    feasible, (v, d) = problem.feasible, seconds.shape
-    producers, consumers = graph.edges[:, 0].astype(np.int64), graph.edges[:, 1].astype(np.int64)
+    tasks, feasible = tasks_of(problem), problem.feasible
+    producers, consumers = problem.graph.edges[:, 0].astype(np.int64), problem.graph.edges[:, 1].astype(np.int64)
     transfer = mean_costs(problem)[1]
     masked = np.where(feasible, seconds, np.nan)
     mean, least = np.nanmean(masked, axis=1), np.nanmin(masked, axis=1)
     up, down = _upward(tasks, mean, transfer), _downward(tasks, mean, transfer)
-    fastest = _upward(tasks, least, np.zeros_like(transfer))
+    pair, optimistic = _pairs(problem, seconds, least)
+    below = np.bincount(producers, weights=mean[consumers], minlength=len(seconds))
+    rank = np.stack([up, _upward(tasks, least, np.zeros_like(transfer)), down, optimistic, mean, below], axis=1)
+    spread = np.nan_to_num(np.nanstd(masked, axis=1) / (mean + 1e-300))
+    node = _nodes((up, down, mean, spread), (producers, consumers), transfer)
+    levels = max(1.0, float(_upward(tasks, np.ones(len(seconds)), np.zeros_like(transfer)).max()))
+    graph = _graph(mean, transfer, float(up.max()), float(spread.mean()), seconds.shape, levels)
+    return Features(graph, node, pair, rank, producers, consumers)
+
+
+def _pairs(problem: Problem, seconds: np.ndarray, least: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`PAIR` float64[V, D, P], and the least optimistic cost of every node."""
+    network, tasks, feasible, d = problem.network, tasks_of(problem), problem.feasible, problem.n_devices
     away = ~np.eye(d, dtype=bool)
     link = np.array([network.delay[away].mean(), network.seconds_per_byte[away].mean()]) if d > 1 else np.zeros(2)
     table = _optimistic(tasks, seconds, network.delay, network.seconds_per_byte)
@@ -59,23 +70,29 @@ def features(problem: Problem, seconds: np.ndarray) -> Features:
     crowd = crowd / max(crowd.mean(), 1e-300)
     pair = np.stack([table, seconds, sent, seconds * crowd, onward], axis=2)
     pair = pair - np.where(feasible[:, :, None], pair, np.inf).min(axis=1, keepdims=True)
-    below = np.bincount(producers, weights=mean[consumers], minlength=v)
-    rank = np.stack([up, fastest, down, np.where(feasible, table, np.inf).min(axis=1), mean, below], axis=1)
-    path, degree = max(float((up + down).max()), 1e-300), [np.bincount(e, minlength=v) for e in (consumers, producers)]
-    average = max(float(mean.mean()), 1e-300)
+    return pair, np.where(feasible, table, np.inf).min(axis=1)
+
+
+def _nodes(costs: tuple[np.ndarray, ...], ends: tuple[np.ndarray, np.ndarray], transfer: np.ndarray) -> np.ndarray:
+    """`NODE` of ranks, mean seconds and their spread, float64[V, N]."""
+    up, down, mean, spread = costs
+    producers, consumers = ends
+    v, path, average = len(mean), max(float((up + down).max()), 1e-300), max(float(mean.mean()), 1e-300)
+    read, written = np.bincount(consumers, minlength=v), np.bincount(producers, minlength=v)
     out, into = (np.bincount(e, weights=transfer, minlength=v) for e in (producers, consumers))
-    node = np.stack(
-        [up / path, down / path, 1.0 - (up + down) / path, np.log1p(mean / average), np.nan_to_num(np.nanstd(masked, axis=1) / (mean + 1e-300)),
-         np.log1p(degree[0]) / 3, np.log1p(degree[1]) / 3, np.log1p(out / average) / 3, np.log1p(into / average) / 3],
-        axis=1,
-    )  # fmt: skip
-    levels = max(1.0, float(_upward(tasks, np.ones(v), np.zeros_like(transfer)).max()))
+    logs = [np.log1p(read) / 3, np.log1p(written) / 3, np.log1p(out / average) / 3, np.log1p(into / average) / 3]
+    return np.stack([up / path, down / path, 1.0 - (up + down) / path, np.log1p(mean / average), spread, *logs], axis=1)
+
+
+def _graph(mean: np.ndarray, transfer: np.ndarray, path: float, spread: float, shape: tuple[int, ...], levels: float) -> np.ndarray:
+    """`GRAPH`, float64[G]."""
+    (v, d), average = shape, max(float(mean.mean()), 1e-300)
     ratio = float(transfer.mean()) / average if len(transfer) else 0.0
     numbers = [
-        1.0, np.log(ratio + 1e-3) / 4, np.log(max(mean.sum() / max(up.max(), 1e-300) / d, 1e-3)) / 3,
-        np.log(float(node[:, 4].mean()) + 0.05) / 2 + 0.5, np.log(v / 100) / 4, np.log(d / 8) / 2, np.log(v / levels / 4) / 3,
+        1.0, np.log(ratio + 1e-3) / 4, np.log(max(mean.sum() / max(path, 1e-300) / d, 1e-3)) / 3, np.log(spread + 0.05) / 2 + 0.5,
+        np.log(v / 100) / 4, np.log(d / 8) / 2, np.log(v / levels / 4) / 3,
     ]  # fmt: skip
-    return Features(np.clip(np.array(numbers), -1.5, 1.5), node, pair, rank, producers, consumers)
+    return np.clip(np.array(numbers), -1.5, 1.5)
 
 
 @numba.njit(cache=True, nogil=True)

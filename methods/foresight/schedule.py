@@ -1,4 +1,4 @@
-"""List schedules that are guided: a bias on every device of every node, and a priority, many at once as compiled code. Nothing learns here."""
+"""List schedules guided by a bias on every device of every node and by a priority, many at once as compiled code. Nothing learns here."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _one(tasks, bias, priority, patience, gaps, starts, finishes, finish, device
         if not tasks.follows[v]:
             lead = tasks.leaders[v]
             need = tasks.group_need[lead]
-            only = _must_use(tasks, v, free, home, used)
+            only = int(_must_use(tasks, v, free, home, used))
             best, best_key, best_begin, best_place = -1, np.inf, 0.0, 0
             for k in range(d):
                 if only >= 0:
@@ -96,6 +96,6 @@ def _one(tasks, bias, priority, patience, gaps, starts, finishes, finish, device
                 for i in range(tasks.in_pointer[child], tasks.in_pointer[child + 1]):
                     ready = max(ready, finish[tasks.parents[i]])
                 heapq.heappush(heap, (patience * ready - priority[child], np.int64(child)))
-    for v in range(n):
-        if tasks.follows[v]:
-            device[v] = home[tasks.leaders[v]]
+    for u in range(n):
+        if tasks.follows[u]:
+            device[u] = home[tasks.leaders[u]]
