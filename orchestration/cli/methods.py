@@ -32,3 +32,15 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps([dataclasses.asdict(m) for m in found], indent=1, ensure_ascii=False))
     else:
         print(text(found, whole=args.name is not None), end="")
+
+
+def print_known(found: list[Any], style: str) -> None:
+    """A listing of what is known by name."""
+    import dataclasses
+    import json
+
+    from orchestration.commands.known import text
+
+    print(json.dumps([dataclasses.asdict(k) for k in found], indent=1, ensure_ascii=False) if style == "json" else text(found), end="")
+    if style == "json":
+        print()

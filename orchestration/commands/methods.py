@@ -107,18 +107,18 @@ def _method(name: str, method: type[Method]) -> MethodInfo:
         zero_shot=has("place"),
         many_problems=method.many_problems,
         seeded=method.seeded,
-        settings=tuple(_settings(method.Config)),
+        settings=tuple(settings_of(method.Config)),
     )
 
 
-def _settings(config: Any, prefix: str = "", made: Any = None) -> Iterator[Setting]:
+def settings_of(config: Any, prefix: str = "", made: Any = None) -> Iterator[Setting]:
     """Fields of a config dataclass, inherited ones too, and of its parts; ``made`` is the default of a part, which may be of its own."""
     hints, said = typing.get_type_hints(config, include_extras=True), docstrings(config)
     for f in dataclasses.fields(config):
         hint, name, limits = _bare(hints[f.name]), prefix + f.name, bounds(hints[f.name])
         default = getattr(made, f.name) if made else f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
         if dataclasses.is_dataclass(hint):
-            yield from _settings(hint, f"{name}.", None if default is dataclasses.MISSING else default)
+            yield from settings_of(hint, f"{name}.", None if default is dataclasses.MISSING else default)
             continue
         given = REQUIRED if default is dataclasses.MISSING else json.loads(json.dumps(default))
         yield Setting(name, type_text(hint), _choices(hint), limits, given, said.get(f.name, ""))

@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 from envs.problem.errors import InputError
 from orchestration.folder.ledger import entries
 from orchestration.folder.lock import holder, is_active
-from orchestration.specs.layout import CHECKPOINT, LEDGER, trial_folder
+from orchestration.specs.layout import CHECKPOINT, LEDGER, SEARCHES, trial_folder
 
 if TYPE_CHECKING:
     from orchestration.definition.sweep import Sweep
 
 HOSTS = "hosts.json"
 """How the reward service's hosts are, in the sweep's directory."""
-SEARCHES = "searches.json"
-"""The record of all searches: sampler, pruner, every configuration, the winner."""
 STATES = ("finished", "pruned", "failed", "started", "waiting")
 """A trial is ``started`` if it left a checkpoint to go on from."""
 

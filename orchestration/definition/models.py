@@ -341,6 +341,15 @@ class ParameterModel(Section):
         return {"choice": value} if isinstance(value, tuple) else value
 
 
+class Constraints(Section):
+    """Limits on what a configuration costs."""
+
+    seconds: Positive | None = None
+    """Mean seconds of the method's own work in a trial."""
+    invalid: Annotated[float, Interval(ge=0, le=1)] | None = None
+    """Share of evaluated placements that cannot run."""
+
+
 class Search(Section):
     """A search over settings."""
 
@@ -360,6 +369,10 @@ class Search(Section):
     """Intermediate bests that a trial reports to the pruner."""
     storage: Word | None = None
     """URL of a database for the study."""
+    known: Annotated[tuple[dict[str, Any], ...], BeforeValidator(listed), Or()] = ()
+    """Configurations that are tried first: settings of the space, and their values."""
+    constraints: Constraints = Constraints()
+    """Limits that the winner keeps if any configuration does."""
 
 
 class SharedKeys(ExecutionKeys):

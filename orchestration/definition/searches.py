@@ -45,6 +45,16 @@ class Parameter:
         """Whether this one is asked for, given the values of the parameters before it."""
         return all(name in values and values[name] in wanted for name, wanted in self.condition.items())
 
+    def holds(self, value: Any) -> bool:
+        """Whether a value is one that may be drawn."""
+        if self.kind == "choice":
+            return value in self.choices
+        if isinstance(value, bool) or not isinstance(value, int | float) or self.low is None or self.high is None:
+            return False
+        whole = self.kind != "int" or float(value).is_integer()
+        steps = (value - self.low) / self.step if self.step else 0.0
+        return whole and self.low <= value <= self.high and abs(steps - round(steps)) < 1e-9
+
     def grid(self) -> list[Any] | None:
         """All values, or None if they cannot be listed."""
         if self.kind == "choice":
@@ -94,6 +104,10 @@ class SearchSettings:
     """Intermediate bests a trial reports to the pruner, evenly over its budget."""
     storage: str | None = None
     """URL of the database that keeps the study; None keeps it in the sweep's directory. Not part of the identity."""
+    known: tuple[FrozenDict, ...] = ()
+    """Configurations that are tried first, whole or in part."""
+    constraints: FrozenDict = field(default_factory=FrozenDict)
+    """Most ``seconds`` and most ``invalid`` of a configuration."""
 
     @property
     def asks_pruner(self) -> bool:
@@ -134,6 +148,7 @@ class SearchSpec:
             [
                 "search-1", [p.to_json() for p in s.parameters], s.configurations, [s.sampler.name, s.sampler.options],
                 [s.pruner.name, s.pruner.options], s.objectives, s.seed, s.reports, [t.content_hash for t in self.templates],
+                *([[s.known, s.constraints]] if s.known or s.constraints else []),
             ]
         )  # fmt: skip
 
@@ -164,11 +179,28 @@ def read_search(doc: Document, path: Location, given: Search, rows: Sequence[Met
         cure = "write postgresql://user@host/database, env:NAME, file:PATH or nothing"
         doc.error((*path, "storage"), f"storage {given.storage!r} is no URL of a database", cure)
     settings = SearchSettings(
-        tuple(parameters), given.configurations or 1, sampler, pruner, given.objectives, given.seed, given.reports, given.storage
-    )
+        tuple(parameters), given.configurations or 1, sampler, pruner, given.objectives, given.seed, given.reports, given.storage,
+        tuple(FrozenDict(k) for k in given.known), FrozenDict({k: v for k, v in given.constraints.model_dump().items() if v is not None}),
+    )  # fmt: skip
+    _check_known(doc, (*path, "known"), settings)
     if len(doc.issues.found) == before:
         settings = _complete(doc, path, settings, given.configurations)
     return settings if len(doc.issues.found) == before else None
+
+
+def _check_known(doc: Document, path: Location, settings: SearchSettings) -> None:
+    """Configurations to begin with lie in the space."""
+    space = {p.name: p for p in settings.parameters}
+    if settings.known and settings.sampler.name == "grid":
+        doc.error(path, "sampler 'grid' tries every configuration anyway", "leave known out")
+    for i, values in enumerate(settings.known):
+        for name, value in values.items():
+            if name not in space:
+                doc.error((*path, i, name), f"known configuration {i + 1} sets {name!r}, which is not searched", suggestion(name, space))
+            elif not space[name].holds(value):
+                doc.error(
+                    (*path, i, name), f"known configuration {i + 1} has {name} = {shown(value)}, which the space does not hold", "widen it"
+                )
 
 
 def _complete(doc: Document, path: Location, settings: SearchSettings, configurations: int | None) -> SearchSettings:

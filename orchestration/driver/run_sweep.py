@@ -16,7 +16,6 @@ from rich.console import Console
 from envs.problem.errors import InputError
 from orchestration.analysis.load import remembered
 from orchestration.analysis.notes import reason
-from orchestration.commands.status import SEARCHES
 from orchestration.driver.agenda import Agenda
 from orchestration.driver.backends import Backend, LocalBackend, RayBackend
 from orchestration.driver.progress import Display
@@ -26,7 +25,7 @@ from orchestration.rewards.evaluators import in_worker
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.canonical import canonical
 from orchestration.specs.files import safe_name, write_atomic
-from orchestration.specs.layout import HOME, LEDGER, POLICY, STORE, trial_folder
+from orchestration.specs.layout import HOME, LEDGER, POLICY, SEARCHES, STORE, trial_folder
 from orchestration.specs.secrets import masked, resolved_uri, secret
 from orchestration.tracking.provenance import source_tags
 from orchestration.tracking.store_checks import check_uri, default_uri

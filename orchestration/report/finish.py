@@ -24,13 +24,14 @@ from orchestration.analysis.table import Table, delimited, dress
 from orchestration.plots import placed_graph, sweep_page, timeline
 from orchestration.plots.comparison import makespan_per_method, performance_profile
 from orchestration.plots.curves import proposed, search_curves
+from orchestration.plots.searches import draw_searches
 from orchestration.report import tables
 from orchestration.report.paper.section import report_section
 from orchestration.report.paper.shapes import study_tables
 from orchestration.report.tracked import tracked_summary
 from orchestration.rewards.evaluators import build_evaluator, simulates
 from orchestration.specs.canonical import FrozenDict
-from orchestration.specs.layout import PAGE
+from orchestration.specs.layout import PAGE, SEARCHES
 from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import EvaluatorSpec
 
@@ -100,6 +101,8 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     except Exception as error:
         notes.append(f"the tables that the definition asks for are missing: {reason(error)}")
     files = [*_write_tables(record, comparison, notes), *_write_study(record, study, notes)]
+    if (record.folder / SEARCHES).is_file():
+        files += attempt(notes, "the pictures of the searches", lambda: draw_searches(record.folder / SEARCHES, record.folder / "plots"))
     files += _write_plots(record, comparison, {str(entry.get("shape")) for entry in section.get("tables") or ()}, notes)
     placements = {
         info.key: _write_best(record, info, number, notes)

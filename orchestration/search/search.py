@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,8 @@ class Configuration:
     """Number of an earlier configuration with the same values, whose outcome counts for this one too."""
     state: TrialState = TrialState.RUNNING
     outcome: tuple[float, ...] = ()
+    excess: dict[str, float] = field(default_factory=dict)
+    """By how much it is over each limit; not over it at 0 and below."""
 
 
 class Search:
@@ -174,6 +176,8 @@ class Search:
         seen = {canonical(t.params): t.number for t in reversed(decided)}
         self._rung = 1
         for number in range(self.decided, min(self.decided + self._size, self.spec.settings.configurations)):
+            if number < len(self.spec.settings.known):
+                copy.enqueue_trial(self._params(self.spec.settings.known[number]))
             asked = copy.ask()
             params = self._suggest(asked)
             twin = seen.setdefault(canonical(params), number)
@@ -213,6 +217,15 @@ class Search:
         """The settings that Optuna's parameters stand for."""
         known = {p.name: p for p in self.spec.settings.parameters}
         return {name: decoded(known[name], value) if known[name].kind == "choice" else value for name, value in params.items()}
+
+    def _params(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The inverse of `_values`."""
+        known = {p.name: p for p in self.spec.settings.parameters}
+        made = {}
+        for name, value in values.items():
+            p = known[name]
+            made[name] = encoded(p)[p.choices.index(value)] if p.kind == "choice" else int(value) if p.kind == "int" else float(value)
+        return made
 
     # --- running and deciding
 
@@ -264,7 +277,7 @@ class Search:
             if self.rungs > 1:
                 c.asked.report(self._reports(c).setdefault(rung, c.outcome[0]), self._rung)
             if last:
-                c.state = TrialState.COMPLETE
+                c.state, c.excess = TrialState.COMPLETE, self._excess(found)
         if self.rungs > 1 and self.study.user_attrs.get(REPORTED) != self._reported:
             self.study.set_user_attr(REPORTED, self._reported)
         for c in self._running() if self.rungs > 1 else ():
@@ -298,6 +311,14 @@ class Search:
                 parts.append(PENALTY if value is None else value / (self._bounds[spec.content_hash] or 1.0))
         return float(np.exp(np.mean(np.log(np.maximum(parts, 1e-300)))))
 
+    def _excess(self, results: Sequence[TrialResult]) -> dict[str, float]:
+        spent = max(1, sum(r.evaluations for r in results))
+        reached = {
+            "seconds": float(np.mean([r.learner_seconds for r in results])),
+            "invalid": sum(n for r in results for outcome, n in r.outcomes.items() if outcome != "OK") / spent,
+        }
+        return {name: reached[name] - limit for name, limit in self.spec.settings.constraints.items()}
+
     def _tell(self) -> None:
         """Write what became of the batch to the kept study, as far as a driver that was killed has not done so."""
         copies = self._batch[0].asked.study.get_trials(deepcopy=False)
@@ -315,10 +336,13 @@ class Search:
             elif state == TrialState.FAIL:
                 values = ()
             asked = copies[c.number]
+            limits = {f"constraints:{name}": excess for name, excess in c.excess.items()}  # as Optuna's Trial.set_constraint
+            if c.twin is not None:
+                limits = {key: value for key, value in done[c.twin].system_attrs.items() if key.startswith("constraints:")}
             self.study.add_trial(
                 create_trial(
                     state=state, values=list(values) or None, params=asked.params, distributions=asked.distributions,
-                    intermediate_values=reports, system_attrs=asked.system_attrs,
+                    intermediate_values=reports, system_attrs={**asked.system_attrs, **limits},
                 )
             )  # fmt: skip
         if self.study.user_attrs.get(REPORTED):
@@ -331,7 +355,7 @@ class Search:
         self.over = True
         complete = [t for t in self.study.get_trials(deepcopy=False) if t.state == TrialState.COMPLETE]
         if complete:
-            best = min(complete, key=lambda t: (tuple(t.values), t.number))
+            best = min(complete, key=lambda t: (_over(t), tuple(t.values), t.number))
             self.winner = self._values(best.params)
             self.winning = self._trials(self.winner)
 
@@ -353,7 +377,13 @@ class Search:
             "batch": self._size, "rungs": self.rungs,
             "space": [p.to_json() for p in s.parameters], "objectives": list(s.objectives), "seed": s.seed, "reports": s.reports,
             "winner": self.winner, "configurations": configurations,
+            **({"known": list(s.known)} if s.known else {}), **({"constraints": dict(s.constraints)} if s.constraints else {}),
         }  # fmt: skip
+
+
+def _over(trial: optuna.trial.FrozenTrial) -> float:
+    """By how much a configuration is over its limits in all; 0 if it keeps them."""
+    return sum(max(0.0, float(value)) for key, value in trial.system_attrs.items() if key.startswith("constraints:"))
 
 
 def has_failures(study: optuna.Study) -> bool:

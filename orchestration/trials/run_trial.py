@@ -26,6 +26,7 @@ from orchestration.specs.results import CurvePoint, ProblemResult, Trace, TrialR
 from orchestration.specs.sources import build_problem
 from orchestration.specs.state_files import load_latest, save_state
 from orchestration.specs.trial import Trial, content_hash
+from orchestration.trials.clock import working_seconds
 from orchestration.trials.progress import ProblemProgress, Progress
 
 CHECKPOINT_SECONDS = 60.0
@@ -100,9 +101,10 @@ class _Run:
         self, trial: Trial, evaluator: Evaluator, recorder: Recorder, folder: Path | None, policy: Mapping[str, Any] | None
     ) -> None:
         self.trial, self.evaluator, self.recorder, self.folder = trial, evaluator, recorder, folder
-        self.begin = time.perf_counter()
         self.problems: list[Problem] = [build_problem(p) for p in trial.problems]
+        # Imports and problems are there once a process, so their time is nobody's.
         many = method_class(trial.method).many_problems or trial.kind != "zero-shot"
+        self.begin = working_seconds()
         self.method: Method = build(trial.method, trial.config, self.problems if many else self.problems[:1], method_seed(trial))
         one_thread()
         self.seed = evaluation_seed(trial)
@@ -117,9 +119,9 @@ class _Run:
 
     def run(self, until: int | None, sweep: str) -> TrialResult:
         if self.trial.kind == "pretrain" and not self.progress.pretrained:
-            begin = time.perf_counter()
+            begin = working_seconds()
             self.progress.report.update(self.method.pretrain(self.problems))
-            self.progress.learner_seconds += time.perf_counter() - begin
+            self.progress.learner_seconds += working_seconds() - begin
             self.progress.pretrained = True
             self._save()
         status = self._place() if self.trial.kind == "zero-shot" else self._search(until)
@@ -141,7 +143,7 @@ class _Run:
         return self._result(status, sweep)
 
     def _wall(self) -> float:
-        return self.before + time.perf_counter() - self.begin
+        return self.before + working_seconds() - self.begin
 
     def _room(self) -> int:
         """How many placements may be asked for now; 0 ends the trial."""
@@ -162,15 +164,15 @@ class _Run:
         while (room := self._room()) > 0:
             if until is not None and self.progress.evaluations >= until:
                 return "paused"
-            begin = time.perf_counter()
+            begin = working_seconds()
             proposals = self.method.propose(room)
-            self.progress.learner_seconds += time.perf_counter() - begin
+            self.progress.learner_seconds += working_seconds() - begin
             if not proposals:
                 break
             results = self._measure(proposals, room, self.method.wants_trace)
-            begin = time.perf_counter()
+            begin = working_seconds()
             self.method.update(results)
-            self.progress.learner_seconds += time.perf_counter() - begin
+            self.progress.learner_seconds += working_seconds() - begin
             self.progress.wall_seconds = self._wall()
             self.recorder.progress(self.progress)
             spent = self.progress.evaluations
@@ -199,9 +201,9 @@ class _Run:
         for i, problem in enumerate(self.problems):
             if self.progress.problems[i].evaluations:
                 continue
-            begin = time.perf_counter()
+            begin = working_seconds()
             placement = np.asarray(self.method.place(problem), dtype=np.int16)[None, :]
-            self.progress.learner_seconds += time.perf_counter() - begin
+            self.progress.learner_seconds += working_seconds() - begin
             self._measure([Proposal(i, placement)], 1, trace=False)
             self.progress.wall_seconds = self._wall()
             self.recorder.progress(self.progress)
@@ -218,11 +220,11 @@ class _Run:
         for p in proposals:
             requests.append(Request(self.problems[p.problem], p.placements, self.seed, first, trace))
             first += len(p.placements)
-        begin, waited = time.perf_counter(), self.evaluator.queue_seconds
+        begin, waited = working_seconds(), self.evaluator.queue_seconds
         results = measure(self.evaluator, requests)
         queued = self.evaluator.queue_seconds - waited
         self.progress.queue_seconds += queued
-        self.progress.evaluation_seconds += max(0.0, time.perf_counter() - begin - queued)
+        self.progress.evaluation_seconds += max(0.0, working_seconds() - begin - queued)
         wall = self._wall()
         for proposal, m in zip(proposals, results, strict=True):
             self.progress.problems[proposal.problem].add(m, self.progress.evaluations, wall)
