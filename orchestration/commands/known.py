@@ -16,7 +16,7 @@ from orchestration.specs.sources import GENERATED, GRAPH_KINDS, NETWORK_KINDS, g
 
 
 @dataclass(frozen=True)
-class Known:
+class Listed:
     """Something that has a name, or a kind of things that are described."""
 
     name: str
@@ -33,14 +33,14 @@ _ABOUT = {
 _FILE = {"graph": "a graph in a file: .json, .stg, .onnx or .xml", "network": "a network in a .json file"}
 
 
-def networks() -> list[Known]:
+def networks() -> list[Listed]:
     """Networks by name, then the kinds of networks that are described."""
     found = []
     for name in named.names():
         network = named.named_network(name)
         memory = [None if m == float("inf") else float(m) for m in network.memory.tolist()]
         about = ", ".join(f"{device} ({kind})" if kind != device else device for device, kind in _kinds(network))
-        found.append(Known(name, about, detail={"devices": list(network.names), "memory": memory}))
+        found.append(Listed(name, about, detail={"devices": list(network.names), "memory": memory}))
     return found + [_kind("network", kind) for kind in NETWORK_KINDS if kind != "named"]
 
 
@@ -49,34 +49,34 @@ def _kinds(network: Any) -> list[tuple[str, str]]:
     return list(zip(network.names, (str(k) for k in kinds), strict=True))
 
 
-def models() -> list[Known]:
+def models() -> list[Listed]:
     """Models by name, with their options and defaults."""
     found = []
     for name in model_names():
         options = dict(resolve_options(name, {}))
         settings = tuple(Setting(key, type(value).__name__, (), {}, value, "") for key, value in options.items())
-        found.append(Known(name, "", settings))
+        found.append(Listed(name, "", settings))
     return found
 
 
-def graphs() -> list[Known]:
+def graphs() -> list[Listed]:
     """Kinds of graphs that a sweep may describe, with all that may be said of each."""
     return [_kind("graph", kind) for kind in GRAPH_KINDS]
 
 
-def _kind(what: str, kind: str) -> Known:
+def _kind(what: str, kind: str) -> Listed:
     if kind in GENERATED[what]:
         parameters, _ = generator(what, kind)
-        return Known(kind, (inspect.getdoc(parameters) or "").partition("\n")[0], tuple(settings_of(parameters)))
+        return Listed(kind, (inspect.getdoc(parameters) or "").partition("\n")[0], tuple(settings_of(parameters)))
     if kind == "sharded":
         builders = {name: b.__code__.co_varnames[: b.__code__.co_argcount] for name, b in sharded.GRAPHS.items()}
         sizes = dict.fromkeys(["shards", *(key for keys in builders.values() for key in keys)])
         settings = tuple(Setting(key, "int", (), {}, None, "") for key in sizes)
-        return Known(kind, f"{_ABOUT[kind]}: {', '.join(builders)}", settings, {name: list(keys) for name, keys in builders.items()})
-    return Known(kind, _FILE[what] if kind == "file" else _ABOUT[kind])
+        return Listed(kind, f"{_ABOUT[kind]}: {', '.join(builders)}", settings, {name: list(keys) for name, keys in builders.items()})
+    return Listed(kind, _FILE[what] if kind == "file" else _ABOUT[kind])
 
 
-def text(found: list[Known]) -> str:
+def text(found: list[Listed]) -> str:
     """For the terminal: a line each, with its settings below it."""
     width = max(len(k.name) for k in found)
     lines = []
