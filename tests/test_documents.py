@@ -28,6 +28,26 @@ def test_lines_can_be_read(page):
     assert long == []
 
 
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/tutorials/*.md")), ids=lambda page: page.stem)
+def test_the_tutorials_sweeps_and_code_can_be_read(page, tmp_path):
+    """Quickly, what the slow tests run (tests/test_pages.py); methods and evaluators of a tutorial are known only there."""
+    blocks = re.findall(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    for language, title, body in blocks:
+        (tmp_path / (title or "untitled")).write_text(body, encoding="utf-8")
+        if language == "python":
+            compile(body, title or page.name, "exec")
+        elif language == "yaml" and body.startswith("sweep:") and "pyproject.toml" not in {t for _, t, _ in blocks}:
+            assert load_sweep(tmp_path / title).expansion()
+
+
+@pytest.mark.parametrize(
+    "page", ["RESULTS.md", "infra/README.md", "docs/tutorials/own-model.md", "docs/tutorials/own-method.md", "docs/sweeps.md"]
+)
+def test_a_stranger_finds_it_in_one_click(page):
+    """Which claims hold, how to run on a cluster, how to place a model, how to write a method, what a key means."""
+    assert f"]({page})" in README
+
+
 def test_speed_has_a_place_for_what_bench_writes():
     bench = importlib.import_module("tests.bench.__main__")
     assert [bench.PAGE.read_text(encoding="utf-8").count(mark) for mark in (bench.BEGIN, bench.END)] == [1, 1]
