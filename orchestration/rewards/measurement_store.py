@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,10 @@ class MeasurementStore:
         (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise _damage(path, found)
-        rows = self._connection.execute(f"SELECT checksum, context, placement, host, {names} FROM measurements")
-        for number, (checksum, *row) in enumerate(rows, 1):
-            if checksum not in (None, _checksum(row, self._columns)):
-                raise _damage(path, f"the checksum of row {number} does not fit")
+        with closing(self._connection.execute(f"SELECT checksum, context, placement, host, {names} FROM measurements")) as rows:
+            for number, (checksum, *row) in enumerate(rows, 1):
+                if checksum not in (None, _checksum(row, self._columns)):
+                    raise _damage(path, f"the checksum of row {number} does not fit")
 
     def read(self, context: Hashable, placements: np.ndarray) -> tuple[np.ndarray, list[Rows]]:
         """Which of int16[B, V] placements are known, bool[B], and the row of each of these in order."""
@@ -89,13 +90,9 @@ class MeasurementStore:
             if rows.outcome[i] != Outcome.INFRASTRUCTURE
         ]  # fmt: skip
         values = [(*row, _checksum(row, self._columns)) for row in kept]
-        self._connection.execute("BEGIN")
-        try:
+        with self._connection:  # all of them or none
+            self._connection.execute("BEGIN")
             self._connection.executemany(self._write, values)
-            self._connection.execute("COMMIT")
-        except sqlite3.Error:
-            self._connection.execute("ROLLBACK")
-            raise
 
     def __len__(self) -> int:
         return int(self._connection.execute("SELECT COUNT(*) FROM measurements").fetchone()[0])

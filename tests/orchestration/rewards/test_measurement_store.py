@@ -6,15 +6,17 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from envs.problem.columns import Column
 from envs.problem.errors import InputError
 from envs.problem.measurement import Outcome, Rows, join_rows
-from orchestration.rewards.measurement_store import MeasurementStore, measurement_context
+from orchestration.rewards.measurement_store import MeasurementStore, _read_value, _stored, measurement_context
 from orchestration.rewards.measurement_table import MeasurementTable
 from orchestration.rewards.messages import Answer
 from orchestration.rewards.ray_service import SimulatorActor, StaleLease
@@ -81,6 +83,7 @@ def test_the_store_keeps_everything_but_what_is_not_known(tmp_path):
     store.write(("p", "protocol", "k"), placements, Rows(outcome, seconds, objective, "h", samples, ("", "late", "gone")))
     found, kept = store.read(("p", "protocol", "k"), placements)
     assert found.tolist() == [True, True, False] and len(store) == 2
+    assert kept[1].seconds.shape == (1,) and np.isnan(kept[1].seconds[0])
     kept = join_rows(kept)
     assert kept.outcome.tolist() == [Outcome.OK, Outcome.TOO_SLOW] and kept.seconds[0] == 0.1 and np.isnan(kept.seconds[1])
     assert kept.objective[1] == np.inf and kept.notes == ("", "late") and kept.samples[0].tolist() == [0.1, 0.2] and kept.host == "h"
@@ -228,3 +231,65 @@ def test_rows_of_before_there_were_checksums_are_read(tmp_path):
     store = MeasurementStore(path)
     assert store.read(("a",), placements)[0].all()
     store.close()
+
+
+def one(**more):
+    return Rows(np.zeros(1, np.int8), np.full(1, 0.5), np.full(1, 0.25), "here", (np.array([0.5, 0.5]),), ("note",), **more)
+
+
+def test_the_file_is_what_earlier_and_later_versions_expect(tmp_path):
+    path = tmp_path / "new" / "folder" / STORE
+    with contextlib.closing(MeasurementStore(path)) as store:
+        store.write(("problem", "protocol", "key"), np.array([[0, 1, 2]], np.int16), one(deviation=np.full(1, 0.125)))
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        types = {row[1]: row[2] for row in database.execute("PRAGMA table_info(measurements)")}
+        (checksum,) = database.execute("SELECT checksum FROM measurements").fetchone()
+    texts, reals = ("context", "host", "notes", "checksum"), ("seconds", "objective", "deviation", "compile_seconds")
+    expected = {
+        **dict.fromkeys(texts, "TEXT"),
+        **dict.fromkeys(reals, "REAL"),
+        "outcome": "INTEGER",
+        "placement": "BLOB",
+        "samples": "BLOB",
+    }
+    assert {name: types.get(name) for name in expected} == expected
+    assert checksum == "0c5239563ba8f6df"
+
+
+def test_rows_are_kept_all_or_none_and_whoever_reads_holds_nothing_up(tmp_path):
+    store, batch = MeasurementStore(tmp_path / STORE), rows(3)
+    with contextlib.closing(sqlite3.connect(tmp_path / STORE, isolation_level=None)) as other:
+        other.execute("CREATE TRIGGER full BEFORE INSERT ON measurements WHEN NEW.objective = 2 BEGIN SELECT RAISE(ABORT, 'full'); END")
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM measurements").fetchall()
+        three = Rows(np.zeros(3, np.int8), np.ones(3), np.arange(3.0), "h")
+        with pytest.raises(sqlite3.Error, match="full"):
+            store.write(("p",), batch, three)
+        assert len(store) == 0
+        with ThreadPoolExecutor(1) as thread:  # as an actor's methods
+            thread.submit(store.write, ("p",), batch[:2], three.take(slice(0, 2))).result()
+        assert len(store) == 2
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("SET objective = 3", "row 1 does not fit"),
+        ("SET host = CAST(x'ff' AS TEXT)", "UTF-8"),
+    ],
+)
+def test_a_store_that_is_refused_is_not_held_open(tmp_path, change, words):
+    with contextlib.closing(MeasurementStore(tmp_path / STORE)) as store:
+        store.write(("p",), rows(1), one())
+    with contextlib.closing(sqlite3.connect(tmp_path / STORE)) as database, database:
+        database.execute(f"UPDATE measurements {change}")
+    with pytest.raises(InputError, match=words) as error:
+        MeasurementStore(tmp_path / STORE)
+    assert error.tb is not None, "who still has the error has all that its frames hold"
+    assert [path.name for path in tmp_path.iterdir()] == [STORE], "an open store has its log beside it"
+
+
+def test_arrays_of_arrays_come_back_in_their_shape():
+    c, value = Column(np.float64, tail=(5,)), np.arange(10.0).reshape(2, 5)
+    np.testing.assert_array_equal(_read_value(c, _stored(c, value))[0], value)
