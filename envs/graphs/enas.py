@@ -19,10 +19,12 @@ import numpy as np
 from envs.graphs.grouping import group_operators
 from envs.problem.graph import ComputationGraph
 from envs.problem.randomness import check_ranges, seed_label, stream
+from envs.problem.ranges import MOST_TASKS
 
 NODES = 8
 """Operators of a cell, the first of which reads the input and the last hidden state."""
 ACTIVATIONS = ("tanh", "relu", "identity", "sigmoid")
+MOST_STEPS, MOST_SIZE = MOST_TASKS // (NODES + 2), 1_000_000_000
 FLOAT = 4
 """Bytes of a float32, of which weights and results are."""
 
@@ -54,8 +56,8 @@ class EnasParameters:
 
     def __post_init__(self) -> None:
         check_ranges(
-            self, cell=(0, math.inf), min_steps=(1, math.inf), max_steps=(self.min_steps, math.inf), min_batch=(1, math.inf),
-            max_batch=(self.min_batch, math.inf), hidden=(1, math.inf), vocabulary=(1, math.inf), groups=(0, math.inf),
+            self, cell=(0, math.inf), min_steps=(1, MOST_STEPS), max_steps=(self.min_steps, MOST_STEPS), min_batch=(1, MOST_SIZE),
+            max_batch=(self.min_batch, MOST_SIZE), hidden=(1, MOST_SIZE), vocabulary=(1, MOST_SIZE), groups=(0, MOST_TASKS),
         )  # fmt: skip
 
 

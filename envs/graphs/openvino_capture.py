@@ -130,10 +130,28 @@ def convert_onnx(path: Path) -> Any:
         raise InputError(f"{path} is not an ONNX file ({first_line(error)}); export the model again") from None
     if not graph.node:
         raise InputError(f"{path} is not an ONNX model: its graph has no nodes; export the model again")
+    _check_order(path, graph, set())
     try:
         return convert(path)
     except Exception as error:  # the frontends raise several unrelated types, some private
         raise InputError(f"OpenVINO cannot convert {path}: {first_line(error)}") from None
+
+
+def _check_order(path: Path, graph: Any, around: set[str]) -> None:
+    """Refuses what ONNX forbids and OpenVINO takes for another graph, with an input more: nodes that read what no node before them makes,
+    as in a cycle. ``around`` are the names that the body of a loop or a branch sees outside itself."""
+    there = around | {value.name for value in (*graph.input, *graph.initializer)} | {t.values.name for t in graph.sparse_initializer}
+    for node in graph.node:
+        unknown = next((name for name in node.input if name and name not in there), None)
+        if unknown is not None:
+            later = any(unknown in other.output for other in graph.node)
+            why = "a node after it makes: in a cycle, or in a wrong order" if later else "nothing makes"
+            raise InputError(
+                f"{path} is not a valid ONNX model: node {node.name or node.op_type!r} reads {unknown!r}, which {why}; export it again"
+            )
+        for body in [body for a in node.attribute for body in (a.g, *a.graphs) if body.node]:
+            _check_order(path, body, there)
+        there |= set(node.output)
 
 
 def external_files(path: Path) -> list[Path]:

@@ -20,7 +20,7 @@ import numpy as np
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.randomness import check_ranges, seed_label, stream
-from envs.problem.ranges import MOST_TASKS, Tasks
+from envs.problem.ranges import MOST, MOST_TASKS, Tasks
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class TaskGraphParameters:
             raise InputError(f"sizing is {self.sizing!r}; it must be 'exact' or 'layers'")
         check_ranges(
             self,
-            tasks=(1, MOST_TASKS), shape=(1e-6, math.inf), connection_probability=(0, 1), mean_compute=(0, math.inf),
-            mean_bytes=(0, math.inf), compute_heterogeneity=(0, 1), bytes_heterogeneity=(0, 1), hardware_types=(0, 1024),
-            depth_spread=(0, 1), max_span=(0, math.inf),
+            tasks=(1, MOST_TASKS), shape=(1e-6, 1e6), connection_probability=(0, 1), mean_compute=(0, MOST),
+            mean_bytes=(0, MOST), compute_heterogeneity=(0, 1), bytes_heterogeneity=(0, 1), hardware_types=(0, 1024),
+            depth_spread=(0, 1), max_span=(0, MOST_TASKS),
         )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from envs.graphs.openvino_capture import import_openvino
 from envs.hosts.engine.devices import copy_to, parse_devices
+from envs.hosts.processor import model_name
 from envs.problem.errors import InputError
 from envs.problem.network import DeviceNetwork
 
@@ -39,7 +40,7 @@ class Offered:
 def discover() -> list[Offered]:
     """Everything found here: cores, all of them together, NUMA nodes if there are several, CUDA and OpenVINO's devices."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    model, memory = _cpu_model(), _memory()
+    model, memory = model_name(), _memory()
     found = [Offered(f"cpu:{core}", "torch", "cpu", f"core {core} of {model}", memory) for core in cores]
     if len(cores) > 1:
         found.append(Offered(f"cpu:{ranges(cores)}", "torch", "cpu", f"all {len(cores)} cores together", memory))
@@ -60,13 +61,6 @@ def ranges(cores: Sequence[int]) -> str:
         else:
             parts.append([core])
     return "+".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
-
-
-def _cpu_model() -> str:
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
-    return "this processor"
 
 
 def _memory() -> float:

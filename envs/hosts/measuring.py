@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.problem.errors import InputError
+from envs.problem.measurement import exactly
 
 STATISTICS = ("mean", "median", "min")
 
@@ -50,7 +51,7 @@ class Measuring:
     def text(self) -> str:
         """For protocols, where it is part of a measurement's identity."""
         last = "" if self.average_last is None else f" last={self.average_last}"
-        cut = "" if self.cut_off == float("inf") else f" cut={self.cut_off:g}"
+        cut = "" if self.cut_off == float("inf") else f" cut={exactly(self.cut_off)}"
         return f"{self.warm_up}+{self.repetitions}{last} {self.statistic}{cut}"
 
     def counted(self, samples: np.ndarray) -> np.ndarray:

@@ -10,7 +10,6 @@ names of their own. Each kind of hardware stays on some device.
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,9 @@ import numpy as np
 from envs.networks.synthetic import NetworkParameters, generate_network
 from envs.problem.network import DeviceNetwork
 from envs.problem.randomness import check_ranges, seed_label, stream
+from envs.problem.ranges import MOST_DEVICES
+
+MOST_CHANGES = 100_000
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class ChangingParameters:
 
     def __post_init__(self) -> None:
         check_ranges(
-            self, change=(0, math.inf), min_devices=(1, math.inf), max_devices=(self.min_devices + 1, math.inf),
-            at_once=(1, math.inf), decay=(1e-6, 1),
+            self, change=(0, MOST_CHANGES), min_devices=(1, MOST_DEVICES), max_devices=(self.min_devices + 1, MOST_DEVICES),
+            at_once=(1, MOST_DEVICES), decay=(1e-6, 1),
         )  # fmt: skip
         self.network()
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.problem.network import DeviceNetwork
 from envs.problem.randomness import check_ranges, seed_label, stream
-from envs.problem.ranges import MOST_DEVICES, Devices
+from envs.problem.ranges import LEAST, MOST, MOST_DEVICES, Devices
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class NetworkParameters:
         below_one = math.nextafter(1, 0)
         check_ranges(
             self,
-            devices=(1, MOST_DEVICES), mean_speed=(1e-300, math.inf), mean_bandwidth=(1e-300, math.inf), mean_delay=(0, math.inf),
+            devices=(1, MOST_DEVICES), mean_speed=(LEAST, MOST), mean_bandwidth=(LEAST, MOST), mean_delay=(0, MOST),
             speed_heterogeneity=(0, below_one), bandwidth_heterogeneity=(0, below_one), hardware_types=(0, 1024),
             support_probability=(0, 1),
         )  # fmt: skip

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from envs.problem.errors import InputError, nearest
+from envs.problem.ranges import MOST
 
 PROVENANCES = ("measured", "traced", "published generator", "made up")
 """Where a graph may come from: times and sizes that were measured, operations traced from a model, a published generator, or nowhere."""
@@ -121,10 +122,10 @@ class ComputationGraph:
         if len(self.edge_bytes) != len(self.edges):
             raise InputError(f"graph {self.name!r} has {len(self.edges)} edges but {len(self.edge_bytes)} values of edge_bytes")
         for key in numbers:
-            bad = np.flatnonzero(~(np.isfinite(getattr(self, key)) & (getattr(self, key) >= 0)))
+            bad = np.flatnonzero(~((getattr(self, key) >= 0) & (getattr(self, key) <= MOST)))
             if bad.size:
                 raise InputError(
-                    f"node {self.names[bad[0]]!r} has {key} = {getattr(self, key)[bad[0]]}; it must be finite and not negative"
+                    f"node {self.names[bad[0]]!r} has {key} = {getattr(self, key)[bad[0]]}; it must be a number from 0 to {MOST:g}"
                 )
         self._check_edges(n)
 
@@ -141,11 +142,12 @@ class ComputationGraph:
         if unique.size != u.size:
             key = int(unique[counts > 1][0])
             raise InputError(f"edge {self.names[key // n]!r} -> {self.names[key % n]!r} is given twice; merge the two and add their bytes")
-        bad = np.flatnonzero(~(np.isfinite(self.edge_bytes) & (self.edge_bytes >= 0)))
+        bad = np.flatnonzero(~((self.edge_bytes >= 0) & (self.edge_bytes <= MOST)))
         if bad.size:
             i = bad[0]
             raise InputError(
-                f"edge {self.names[u[i]]!r} -> {self.names[v[i]]!r} carries {self.edge_bytes[i]} bytes; it must be finite and not negative"
+                f"edge {self.names[u[i]]!r} -> {self.names[v[i]]!r} carries {self.edge_bytes[i]} bytes; "
+                f"it must be a number from 0 to {MOST:g}"
             )
         stuck = np.flatnonzero(self.levels < 0)
         if stuck.size:

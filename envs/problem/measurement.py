@@ -136,6 +136,11 @@ def concatenate(parts: Sequence[Measurements]) -> Measurements:
     return replace(parts[0], **join(parts, [len(p) for p in parts]))
 
 
+def exactly(number: float) -> str:
+    """A number as protocols hold it: short where that is all of it, else in full, so that no two are written alike."""
+    return text if float(text := f"{number:g}") == number else repr(float(number))
+
+
 class Request(NamedTuple):
     """What an evaluator is asked: one call of `Evaluator.evaluate`."""
 

@@ -9,8 +9,12 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from envs.problem.graph import digest, frozen
+from envs.problem.ranges import LEAST, MOST
 
-LEAST = "positive, above 1e-300"
+_RANGES = {
+    "speed": (LEAST, MOST), "memory_bandwidth": (LEAST, np.inf), "memory": (0.0, np.inf), "power": (0.0, MOST), "idle_power": (0.0, MOST),
+    "launch_overhead": (0.0, MOST), "bandwidth": (LEAST, np.inf), "delay": (0.0, MOST), "link_energy": (0.0, MOST),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,18 +95,13 @@ class DeviceNetwork:
         for key in ("kinds", "supports"):
             if len(getattr(self, key)) != d:
                 raise InputError(f"network {self.name!r} has {d} devices but {len(getattr(self, key))} values of {key}")
-        rules = {"speed": "positive and finite", "memory_bandwidth": LEAST, "bandwidth": LEAST, "memory": "not negative"}
-        for key in ("speed", "memory_bandwidth", "memory", "power", "idle_power", "launch_overhead", "bandwidth", "delay", "link_energy"):
-            rule = rules.get(key, "finite and not negative")
+        for key, (low, high) in _RANGES.items():
             value = getattr(self, key)
-            low = 1e-300 if rule == LEAST else 0.0  # the reciprocal of less is infinite
-            good = value > low if rule.startswith("positive") else value >= 0
-            if rule.endswith("finite") or rule.startswith("finite"):
-                good &= np.isfinite(value)
-            bad = np.argwhere(~good)
+            bad = np.argwhere(~((value >= low) & (value <= high)))
             if len(bad):
                 where = " -> ".join(repr(self.names[i]) for i in bad[0])
                 what = "device" if value.ndim == 1 else "link"
+                rule = f"at least {low:g}" if high == np.inf else f"a number from {low:g} to {high:g}"
                 raise InputError(f"{what} {where} of network {self.name!r} has {key} = {value[tuple(bad[0])]}; it must be {rule}")
 
     @property

@@ -11,6 +11,7 @@ from envs.problem.cost_model import CostModel, LinearCosts
 from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph, digest, frozen
 from envs.problem.network import DeviceNetwork
+from envs.problem.ranges import LEAST, MOST
 
 UNITS = {"makespan": "s", "energy": "J", "throughput": "s"}
 """Every objective and its unit. ``throughput`` is the period of a pipeline, of which the throughput is the inverse."""
@@ -56,12 +57,12 @@ class Problem:
             raise InputError(
                 f"no device of network {self.network.name!r} can run node {self.graph.names[node]!r}, which {why}; add one that does"
             )
-        bad = np.argwhere(~(np.isfinite(self.compute_seconds) & (self.compute_seconds >= 0)))
+        bad = np.argwhere(~((self.compute_seconds >= 0) & (self.compute_seconds <= MOST / LEAST)))
         if len(bad):
             v, d = bad[0]
             raise InputError(
                 f"cost model {type(self.costs).__name__} gives node {self.graph.names[v]!r} {self.compute_seconds[v, d]} s "
-                f"on device {self.network.names[d]!r}; costs must be finite and not negative"
+                f"on device {self.network.names[d]!r}; costs must be numbers from 0 to {MOST / LEAST:g}"
             )
 
     @property

@@ -9,6 +9,8 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+LEAST, MOST = 1e-50, 1e50
+"""Of work, bytes, speeds, seconds and watts, in whatever units: quotients, products and sums over a graph stay floating-point numbers."""
 MOST_TASKS, MOST_DEVICES = 100_000, 4096
 """Of a generated graph and of a generated network, whose links are matrices."""
 Tasks = Annotated[int, Interval(ge=1, le=MOST_TASKS)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Evaluator, Measurements, Wrapper
+from envs.problem.measurement import Evaluator, Measurements, Wrapper, exactly
 from envs.problem.problem import Problem
 
 MIGRATED = {"camera-detection": 11494.0, "lidar-detection": 560.0, "vehicle-fusion": 11796.0, "intersection-fusion": 20907.0}
@@ -82,7 +82,7 @@ class Relocating(Wrapper):
     @property
     def protocol(self) -> str:
         """The inner protocol and what is added."""
-        return f"{self.inner.protocol} relocation={self.frequency:g}/s{' with static data' if self.static else ''}"
+        return f"{self.inner.protocol} relocation={exactly(self.frequency)}/s{' with static data' if self.static else ''}"
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """``objective`` is makespan + relocation / frequency, seconds, of rows that ran; ``seconds`` stays the makespan."""

@@ -35,6 +35,7 @@ from envs.problem.graph import ComputationGraph
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.problem.randomness import check_ranges
+from envs.problem.ranges import MOST_TASKS
 
 RANGE = 400.0
 """Metres within which vehicles, intersections and devices work together."""
@@ -73,7 +74,7 @@ class FusionParameters:
     """Seed of the places of the edge devices."""
 
     def __post_init__(self) -> None:
-        check_ranges(self, cases=(1, math.inf), max_vehicles=(1, math.inf), far=(1, 10_000), layout=(0, math.inf))
+        check_ranges(self, cases=(1, MOST_TASKS), max_vehicles=(1, 1000), far=(1, 10_000), layout=(0, math.inf))
 
 
 @dataclass

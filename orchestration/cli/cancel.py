@@ -20,8 +20,10 @@ def run(args: argparse.Namespace) -> int:
     """Stop it and say so; 1 if it does not end in time."""
     from orchestration.analysis.load import sweep_folder
     from orchestration.commands.status import cancel
+    from orchestration.tracking.stale import close_stale
 
     folder = sweep_folder(args.sweep, args.output, started=False)
+    close_stale(folder.parent)
     ended = cancel(folder, args.timeout)
     print(f"{folder.name}: {'stopped' if ended else f'still running after {args.timeout:g} s'}")
     return 0 if ended else 1

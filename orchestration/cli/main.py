@@ -7,6 +7,7 @@ imported inside ``run``. The name of the command is the module's, with hyphens.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import pkgutil
@@ -17,10 +18,13 @@ from typing import Any, NoReturn
 
 import orchestration.cli as commands
 from envs.problem.errors import InputError, nearest
+from orchestration.specs.secrets import secret
 
 OK, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 130
 MAX_NAME = 255
 """Bytes of one part of a path on common file systems."""
+MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
+"""Errors of writing that are the machine's affair: a full, read-only or broken disk."""
 DEBUG = "PLACEWRIGHT_DEBUG"
 """Environment variable; if set, errors come with their traceback."""
 
@@ -76,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     try:
         _check_paths(args)
+        if secret(getattr(args, "tracking_uri", None) or ""):
+            _say("every user of this machine can see the password in --tracking-uri; write env:NAME or file:PATH instead")
         code = _module(args.command).run(args)
         sys.stdout.flush()
         return code or OK
@@ -98,10 +104,13 @@ def _check_paths(args: argparse.Namespace) -> None:
         for path in value if isinstance(value, list) else [value]:
             if not isinstance(path, Path):
                 continue
-            if any(c in str(path) for c in "\0\n\r") or any(len(os.fsencode(part)) > MAX_NAME for part in path.parts):
-                raise InputError(
-                    f"{str(path)[:60]!r} cannot be a path; it holds a NUL, a line break, or a name of more than {MAX_NAME} bytes"
-                )
+            try:
+                wrong = any(c in str(path) for c in "\0\n\r") or any(len(os.fsencode(part)) > MAX_NAME for part in path.parts)
+            except UnicodeEncodeError:
+                wrong = True
+            if wrong:
+                what = f"it holds a NUL, a line break, half a character, or a name of more than {MAX_NAME} bytes"
+                raise InputError(f"{str(path)[:60]!r} cannot be a path; {what}")
 
 
 def _fail(error: Exception, code: int) -> int:
@@ -109,7 +118,10 @@ def _fail(error: Exception, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    if isinstance(error, InputError):
+    if isinstance(error, OSError) and error.errno in MACHINE:
+        where = f" ({error.filename})" if error.filename else ""
+        _say(f"{error.strerror}{where}; mend that, and give the same command again: what is on disk by now is kept")
+    elif isinstance(error, InputError):
         for line in str(error).splitlines():
             _say(line)
     else:

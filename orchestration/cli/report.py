@@ -33,8 +33,10 @@ def run(args: argparse.Namespace) -> None:
     from orchestration.report.finish import finish_sweep
     from orchestration.report.paper.section import report_section
     from orchestration.report.paper.shapes import study_tables
+    from orchestration.tracking.stale import close_stale
 
     folder = sweep_folder(args.sweep, args.output)
+    close_stale(folder.parent)
     record = load_sweep_record(folder)
     comparison = compare(record.collection, args.baseline or record.known_baseline)
     look: dict[str, Any] = {"width": _width(), "colour": sys.stdout.isatty()}

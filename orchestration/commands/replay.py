@@ -9,6 +9,7 @@ from pathlib import Path
 
 import mlflow
 
+from envs.hosts.processor import processor
 from envs.problem.errors import InputError
 from envs.problem.measurement import Evaluator, Outcome
 from orchestration.folder.ledger import entries
@@ -96,6 +97,16 @@ def _trial_of_run(run: str, output: Path, tracking_uri: str | None) -> str | Non
         return mlflow.MlflowClient(uri).get_run(run).data.tags.get("trial")
     except mlflow.MlflowException:
         return None
+
+
+def elsewhere(result: TrialResult) -> str:
+    """A sentence if another processor computed the result; empty if it was this one, or if that was not kept."""
+    if result.processor in ("", processor()):
+        return ""
+    return (
+        f"computed on {result.processor}; this is {processor()}, where running the trial again may learn something else: "
+        "sums in another order have other last bits"
+    )
 
 
 def replay(trial: Trial, result: TrialResult) -> list[Replay]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -104,11 +105,12 @@ def cancel(folder: Path, timeout: float) -> bool:
 
 
 def write_statistics(folder: Path, statistics: Mapping[str, Any]) -> None:
-    """Note how the reward service's hosts are; the driver does so every few seconds."""
+    """Note how the reward service's hosts are; the driver does so every few seconds, and can do without."""
     path = folder / HOSTS
     part = path.with_suffix(".part")
-    part.write_text(json.dumps({"at": time.time(), **statistics}), encoding="utf-8")
-    part.replace(path)
+    with contextlib.suppress(OSError):
+        part.write_text(json.dumps({"at": time.time(), **statistics}), encoding="utf-8")
+        part.replace(path)
 
 
 def read_statistics(output: Path) -> dict[str, dict[str, Any]]:

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from envs.problem.errors import InputError, nearest
 from methods.contract import registry
 from orchestration.definition.document import Document
@@ -22,6 +24,7 @@ from orchestration.definition.reports import check_report
 from orchestration.definition.searches import SearchSpec
 from orchestration.definition.source import Source, read_source, write_yaml
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
+from orchestration.rewards.evaluators import build_evaluator
 from orchestration.specs.policies import Policy
 from orchestration.specs.sources import build_problem, must_be_traced
 from orchestration.specs.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
@@ -128,7 +131,18 @@ class Sweep:
                 registry.build(row.method, row.config, [build_problem(spec)], 0)
             except InputError as error:
                 issues.add(row.mark, f"method {row.label!r} on {spec.label}: {error.message}", error.cure)
+        self._check_evaluators(built, issues)
         issues.raise_any()
+
+    def _check_evaluators(self, built: Mapping[str, int], issues: Issues) -> None:
+        """Asks every stage's evaluator for the measurements of no placement on each network, so that nothing is started."""
+        asked = {(s.shared.evaluator, p.network_label): (s, p) for s in self.stages for p in s.problems if p.content_hash in built}
+        for stage, spec in asked.values():
+            problem = build_problem(spec)
+            try:
+                build_evaluator(stage.shared.evaluator).evaluate(problem, np.empty((0, problem.n_nodes), dtype=np.int16))
+            except InputError as error:
+                issues.add(stage.mark, f"evaluator {stage.shared.evaluator.kind!r} on {spec.label}: {error.message}", error.cure)
 
     def _pairs(self, sizes: Mapping[str, int]) -> Iterator[tuple[MethodRow, ProblemSpec]]:
         """Every method with the smallest graph of every network it is used on (sizes by content hash of the problem)."""

@@ -170,8 +170,9 @@ class Agenda:
     def returned(self, back: Iterable[tuple[TrialTask, TrialEnd]]) -> None:
         """Take in what came back: record what ended, try again what was no fault of its own, let follow what can follow."""
         ended = [(task, e) for task, e in back if not (e.infrastructure and self._again(task))]
-        # What was run again for its policy alone has its record, unless it ended in another way now.
-        if final := [e for _, e in ended if e.status != "paused" and not (e.trial in self._remade and e.status == "finished")]:
+        # What was run again for its policy alone has its record, and was counted, unless it ended in another way now.
+        known = {e.trial for _, e in ended if e.trial in self._remade and e.status == "finished"}
+        if final := [e for _, e in ended if e.status != "paused" and e.trial not in known]:
             self._ledger.append(final)
         for task, e in ended:
             key = task.trial.content_hash
@@ -184,7 +185,8 @@ class Agenda:
             else:
                 self._paused.pop(key, None)
                 self._seen.add(key)
-                self.ended.append((task.trial, e))
+                if key not in known:
+                    self.ended.append((task.trial, e))
             if key in self._state:
                 self._ended(task.trial, e.status == "failed")
             wanted = self._wanted.pop(key, [])
@@ -206,7 +208,20 @@ class Agenda:
         if count > RETRIES:
             return False
         self._attempts[key] = count, now
-        self._later.append((time.monotonic() + FIRST_RETRY_SECONDS * 2 ** (count - 1), task))
+        if not self._remake(task):
+            self._later.append((time.monotonic() + FIRST_RETRY_SECONDS * 2 ** (count - 1), task))
+        return True
+
+    def _remake(self, task: TrialTask) -> bool:
+        """Whether the trial now waits for its parent, which runs again because what it learned was found damaged."""
+        parent = task.trial.parent
+        if parent not in self.trials or task.trial.content_hash not in self._state or not self._policy_lost(parent):
+            return False
+        self._behind.setdefault(parent, []).append(task.trial)
+        if self._state[parent] == "done":
+            self._state[parent] = "open"
+            self._remade.add(parent)
+            self._ready.push(TrialTask(self.trials[parent]))
         return True
 
     def end(self) -> None:
@@ -242,8 +257,8 @@ class Agenda:
         settled = entry is not None and entry.settled and key not in self._retry
         if settled and self._policy_lost(key):
             self._remade.add(key)
+        self.skipped += settled
         if entry is not None and settled and key not in self._remade:
-            self.skipped += 1
             self.failed += entry.status == "failed"
             self._state[key] = "failed" if entry.status == "failed" else "done"
         elif parent == "failed":

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from envs.problem.errors import InputError
 from orchestration.commands.status import write_statistics
-from orchestration.driver import capacity
+from orchestration.driver import capacity, exposure
 from orchestration.folder.ledger import TrialEnd
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.files import write_atomic
@@ -224,7 +224,7 @@ class RayBackend:
         from orchestration.rewards.ray_service import unserved
 
         grows = capacity.may_grow(self._ray.nodes())
-        notes = capacity.check(trials, self._nodes, grows)
+        notes = exposure.notes([n["NodeManagerAddress"] for n in self._ray.nodes()]) + capacity.check(trials, self._nodes, grows)
         missing = unserved(sorted({t.evaluator.key for t in trials}))
         if missing and not grows:
             raise InputError(f"{missing}; start a node with that resource, or name another host")
@@ -255,6 +255,7 @@ class RayBackend:
             one = self._running.pop(reference)
             trial = one.task.trial
             self._handed[trial.resources] -= 1
+            self._policies.pop(trial.content_hash, None)  # of before it ran again
             try:
                 ended, away = self._ray.get(reference)
                 path = policy_path(self._folder, trial.content_hash)

@@ -17,6 +17,7 @@ Layout of a sweep's directory::
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -275,7 +276,8 @@ class Ledger:
 
     def close(self) -> None:
         """Let another driver write."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what could not be written was told when it was appended
+            self._file.close()
         self._lock.release()
 
     def __enter__(self) -> Ledger:

@@ -45,9 +45,9 @@ WRAPPERS: Mapping[str, Callable[..., BaseEvaluator]] = {
 """Wrappers around whatever simulates, from the inside out, by the option that asks for them: costs that methods see wrongly; noise of the
 whole measurement; the cost of moving away from the placement in force; failures as of infrastructure, to try recovery. The option's value
 is the wrapper's first setting, or a mapping of several."""
-SERVED_SIMULATED, SERVED_REAL = ("local", "host"), ("cache", "host")
-"""Options that say who serves the evaluator: whether trials simulate inside their own worker, whether a placement that was measured
-stands for later ones, and the named host or pool to ask."""
+SERVED_SIMULATED, SERVED_REAL = ("local",), ("cache", "host")
+"""Options that say who serves the evaluator: whether trials simulate inside their own worker, which any process can; whether a placement
+that was measured stands for later ones, and the named host to ask."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -145,6 +145,8 @@ class TrialResult:
     """When the trial first started, seconds since 1970."""
     report: Mapping[str, float] = field(default_factory=dict)
     """Numbers the method itself reports, such as cp-sat's lower_bound or the losses of pretraining."""
+    processor: str = ""
+    """What computed it (`envs.hosts.processor`), on which the last bits of what is learned depend; empty if that was not kept yet."""
     resumed: int = 0
     """How often the trial went on from a checkpoint."""
     notes: tuple[str, ...] = ()
@@ -198,7 +200,7 @@ class TrialResult:
 
 
 _CIRCUMSTANCES = (
-    "learner_seconds", "evaluation_seconds", "compile_seconds", "queue_seconds", "wall_seconds", "started_at", "resumed",
+    "learner_seconds", "evaluation_seconds", "compile_seconds", "queue_seconds", "wall_seconds", "started_at", "processor", "resumed",
     "infrastructure", "traceback", "log", "notes", "sweep",
 )  # fmt: skip
 

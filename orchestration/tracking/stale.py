@@ -12,6 +12,7 @@ from orchestration.folder.lock import is_active
 from orchestration.specs.layout import STATE
 from orchestration.specs.secrets import masked
 from orchestration.tracking.provenance import quiet_environment
+from orchestration.tracking.store_checks import check_uri
 
 
 def close_stale(output: Path) -> int:
@@ -36,7 +37,9 @@ def _close(state: dict[str, Any]) -> int:
     import mlflow
 
     uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-    client = mlflow.MlflowClient(uri if masked(uri) == state["uri"] else state["uri"])  # the note of a URI has no password
+    uri = uri if masked(uri) == state["uri"] else state["uri"]  # the note of a URI has no password
+    check_uri(uri)  # at once, where MLflow would try for minutes
+    client = mlflow.MlflowClient(uri)
     parent = client.get_run(state["parent"])
     closed, token = 0, None
     where = f"tags.`mlflow.parentRunId` = '{state['parent']}' and attributes.status = 'RUNNING'"

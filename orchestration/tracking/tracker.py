@@ -100,7 +100,7 @@ class Tracker:
 
         import mlflow
 
-        logging.getLogger("mlflow").setLevel(logging.ERROR)
+        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # it prints the traceback of what is raised anyway
         logging.getLogger("alembic").setLevel(logging.ERROR)
         if self.spec.uri.startswith("sqlite"):
             fast_sqlite()

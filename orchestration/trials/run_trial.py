@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from envs.hosts.processor import processor
 from envs.problem.errors import InputError
 from envs.problem.measurement import Evaluator, Measurements, Outcome, Request
 from envs.problem.problem import Problem
@@ -138,8 +139,7 @@ class _Run:
         if self.folder is not None:
             policy = self.method.policy()
             if policy:
-                describe_policy(self.folder, self.trial, sweep)
-                save_state(self.folder / POLICY, policy)
+                self._keep_policy(self.folder / POLICY, policy, sweep)
         return self._result(status, sweep)
 
     def _wall(self) -> float:
@@ -246,10 +246,23 @@ class _Run:
         except InfrastructureError:
             pass  # the report draws a simulated plan then, and says so
 
+    def _keep_policy(self, path: Path, policy: Mapping[str, Any], sweep: str) -> None:
+        """Other trials need it, so a full disk is no fault of this trial but fails it for now."""
+        try:
+            describe_policy(path.parent, self.trial, sweep)
+            save_state(path, policy)
+        except OSError as error:
+            raise InfrastructureError(f"policy {path} cannot be written ({error.strerror})") from error
+
     def _save(self) -> None:
+        """Leave a checkpoint. Nobody needs it but a trial that is stopped, so a full disk costs no more than a note."""
         if self.folder is not None:
             self.progress.wall_seconds = self._wall()
-            save_state(self.folder / CHECKPOINT, {"runner": self.progress.state(), "method": self.method.state()}, keep_previous=True)
+            try:
+                save_state(self.folder / CHECKPOINT, {"runner": self.progress.state(), "method": self.method.state()}, keep_previous=True)
+            except OSError as error:
+                note = f"checkpoint {self.folder / CHECKPOINT} could not be written ({error.strerror})"
+                self.progress.notes += [note] if note not in self.progress.notes else []
         self.saved_at = (self.progress.evaluations, time.perf_counter())
 
     def _resume(self) -> bool:
@@ -297,7 +310,7 @@ def finite(numbers: Mapping[str, float]) -> dict[str, float]:
 def _labels(trial: Trial, sweep: str) -> TrialResult:
     return TrialResult(
         trial.content_hash, "finished", sweep=sweep, stage=trial.stage, method=trial.label, method_name=trial.method,
-        kind=trial.kind, seed=trial.seed,
+        kind=trial.kind, seed=trial.seed, processor=processor(),
     )  # fmt: skip
 
 

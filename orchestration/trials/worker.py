@@ -76,7 +76,7 @@ def _load_policy(path: Path, fetch: Callable[[], bytes | None]) -> dict[str, Any
     """What a parent learned, from this machine's disk or else from elsewhere; None if it left nothing.
 
     Raises:
-        InfrastructureError: if the file is damaged; it is set aside, and a run of the sweep finds that it must be made again.
+        InfrastructureError: if the file is damaged; it is set aside, and the driver finds that it must be made again.
     """
     if not path.exists() and (data := fetch()) is not None:
         write_atomic(path, data)
@@ -86,7 +86,7 @@ def _load_policy(path: Path, fetch: Callable[[], bytes | None]) -> dict[str, Any
     except Damaged:
         path.replace(damaged(path))
     if damaged(path).exists():
-        raise InfrastructureError(f"policy {path} was found damaged and is set aside; running the sweep again makes it anew")
+        raise InfrastructureError(f"policy {path} was found damaged and is set aside; the trial that left it is to run again")
     return None
 
 

@@ -16,7 +16,7 @@ import psutil
 from tests.fuzz.cases import KINDS
 from tests.fuzz.worker import Ended, serve
 
-CPU_LIMIT, WALL_LIMIT, PREPARE_LIMIT = 10.0, 300.0, 600.0
+CPU_LIMIT, WALL_LIMIT, PREPARE_LIMIT = 10.0, 300.0, 3600.0
 """Seconds: of CPU and by the clock a case, and by the clock until a worker is ready."""
 GOOD = ("accepted", "refused", "named")
 BAD = ("traceback", "unexpected", "crash", "hang", "another table", "unnamed", "failed")

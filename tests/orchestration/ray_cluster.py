@@ -9,9 +9,13 @@ import random
 import secrets
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import psutil
+
+START_ATTEMPTS = 6
 
 
 def free_port() -> int:
@@ -83,14 +87,15 @@ def _serve(pipe: Any, environment: dict[str, str], cpus: int, port: int | None) 
     options = {"num_cpus": cpus, "object_store_memory": 80 << 20}
     # The agent that takes jobs listens on a port of its own, by default the same for every cluster of a machine.
     extra = {} if port is None else {"dashboard_port": port, "dashboard_agent_listen_port": free_port()}
-    cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": port is not None, **extra})
+    head = {**options, "include_dashboard": port is not None, **extra}
+    cluster = _patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
     workers: list[Any] = []
     try:
         pipe.send(cluster.address)
         while True:
             index = pipe.recv()
             if index is None:
-                workers.append(cluster.add_node(**options))
+                workers.append(_patiently(lambda: cluster.add_node(**options)))
             else:
                 cluster.remove_node(workers.pop(index), allow_graceful=False)
             pipe.send(None)
@@ -98,6 +103,19 @@ def _serve(pipe: Any, environment: dict[str, str], cpus: int, port: int | None) 
         pass
     finally:
         cluster.shutdown()
+
+
+def _patiently(start: Callable[[], Any]) -> Any:
+    """Ray gives a node 30 s to come up, which are too few where others keep the processors busy: so more than once."""
+    for _ in range(START_ATTEMPTS - 1):
+        before = set(psutil.Process().children(recursive=True))
+        try:
+            return start()
+        except Exception:
+            for process in set(psutil.Process().children(recursive=True)) - before:  # what came up of it
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+    return start()
 
 
 @contextlib.contextmanager

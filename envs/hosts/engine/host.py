@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
@@ -26,8 +24,9 @@ from envs.hosts.engine.devices import parse_devices
 from envs.hosts.measuring import Measuring
 from envs.hosts.measuring_host import GRACE, MeasuringHost
 from envs.hosts.model_files import PLACES, model_file
+from envs.hosts.processor import model_name
 from envs.problem.errors import InputError
-from envs.problem.measurement import Measurements, Outcome
+from envs.problem.measurement import Measurements, Outcome, exactly
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import as_placements
 from envs.simulators.work_conserving.discipline import Discipline
@@ -77,7 +76,10 @@ class Engine(MeasuringHost):
     def protocol(self) -> str:
         """Everything that decides what a measurement means."""
         links = "emulated" if self.emulate_links else "real"
-        return f"engine:{self.discipline.text} links={links} runs={self.measuring.text} on {','.join(self.devices)}"
+        more = "" if self.check_results else " unchecked"
+        more += f" inputs={self.input_seed}" if self.input_seed else ""
+        more += "" if self.measuring.time_limit == Measuring.time_limit else f" limit={exactly(self.measuring.time_limit)}s"
+        return f"engine:{self.discipline.text} links={links} runs={self.measuring.text}{more} on {','.join(self.devices)}"
 
     @property
     def fingerprint(self) -> str:
@@ -101,6 +103,8 @@ class Engine(MeasuringHost):
         """
         if problem.objective == "throughput":
             raise InputError("the engine runs one step by itself and measures no pipeline; ask for the makespan or the energy")
+        if len(self.devices) != problem.n_devices:
+            raise InputError(f"the engine has {len(self.devices)} devices; network {problem.network.name!r} has {problem.n_devices}")
         placements = as_placements(problem, placements)
         valid = problem.valid(placements)
         broken = _row(Outcome.INVALID, "uses a device it may not use, or parts a co-location group")
@@ -194,8 +198,4 @@ def _row(outcome: Outcome, note: str) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
     """This machine, as far as times depend on it: processor, cores, operating system's machine name."""
-    model = platform.processor() or platform.machine()
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
-    return f"{model} x{os.cpu_count()} torch {version('torch')}"
+    return f"{model_name()} x{os.cpu_count()} torch {version('torch')}"

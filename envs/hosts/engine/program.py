@@ -12,7 +12,6 @@ from torch import Tensor
 
 from envs.hosts.engine.devices import RealDevice
 from envs.hosts.engine.kernels import Kernel, Result
-from envs.problem.errors import InputError
 from envs.problem.problem import Problem
 from envs.simulators.work_conserving.discipline import Discipline, free_inputs
 
@@ -40,8 +39,6 @@ class Program:
     """What does not depend on the placement: kernels, operands, inputs on every device that wants them, right outputs."""
 
     def __init__(self, problem: Problem, devices: tuple[RealDevice, ...], code: Code) -> None:
-        if len(devices) != problem.n_devices:
-            raise InputError(f"the engine has {len(devices)} devices; network {problem.network.name!r} has {problem.n_devices}")
         graph = problem.graph
         self.problem, self.devices, self.code = problem, devices, code
         self.operands = code.operands

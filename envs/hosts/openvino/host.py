@@ -30,7 +30,7 @@ from envs.hosts.openvino.model import Agreement
 from envs.hosts.openvino.rows import ended
 from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph
-from envs.problem.measurement import Measurements, Outcome
+from envs.problem.measurement import Measurements, Outcome, exactly
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import as_placements
 
@@ -107,9 +107,9 @@ class OpenVinoHost(MeasuringHost):
     def protocol(self) -> str:
         """Everything that decides what a measurement means."""
         devices = ",".join(f"{name}={device.text}" for name, device in self.devices.items())
-        memory = "" if self.memory_limit is None else f"+{self.memory_limit:g}B"
-        limits = f"{self.compile_limit:g}s+{self.measuring.time_limit:g}s{memory}"
-        checks = f"within={self.tolerance:g} inputs={self.input_seed} limits={limits}"
+        memory = "" if self.memory_limit is None else f"+{exactly(self.memory_limit)}B"
+        limits = f"{exactly(self.compile_limit)}s+{exactly(self.measuring.time_limit)}s{memory}"
+        checks = f"within={exactly(self.tolerance)} inputs={self.input_seed} limits={limits}"
         return f"openvino:{self.mode} runs={self.measuring.text} {checks} on {devices}"
 
     @property

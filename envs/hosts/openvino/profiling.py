@@ -5,7 +5,6 @@ A table is measured once and kept on disk; it is content of the problems that us
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from envs.costs.operation_times import OperationTimes, graph_signature
 from envs.graphs import capture, openvino_capture, store
+from envs.hosts.processor import model_name
 from envs.problem.errors import InputError
 from envs.problem.graph import ComputationGraph
 from envs.problem.op_arithmetic import bytes_moved, free
@@ -53,7 +53,7 @@ def profile_model(
     key = None
     if model.key is not None:
         where = () if device == "CPU" else (device,)
-        key = "profile-" + store.graph_key(*model.key, _cpu(), repeats, threads, precision, *where)
+        key = "profile-" + store.graph_key(*model.key, model_name(), repeats, threads, precision, *where)
         if not fresh and (found := _load(key)) is not None:
             return found
     with capture.written_ir(model) as path:
@@ -61,7 +61,7 @@ def profile_model(
         seconds, toolkit = _measure(path, model.shapes, graph, repeats, threads, precision, device)
     about = {
         "model": model.name,
-        "cpu": _cpu(),
+        "cpu": model_name(),
         "device": device,
         "threads": threads,
         "precision": precision,
@@ -101,15 +101,6 @@ def _load(key: str) -> OperationTimes | None:
         return table if table.content_hash == found[1]["content_hash"] else None
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _cpu() -> str:
-    """The CPU's model name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def _measure(

@@ -243,6 +243,26 @@ def test_unsupported_operators_and_modules_give_one_line(tmp_path):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        ([("Add", ["x", "b"], ["a"]), ("Relu", ["a"], ["b"])], "node 'Add' reads 'b', which a node after it makes: in a cycle"),
+        ([("Relu", ["a"], ["b"]), ("Relu", ["x"], ["a"])], "node 'Relu' reads 'a', which a node after it makes"),
+        ([("Relu", ["z"], ["b"])], "node 'Relu' reads 'z', which nothing makes"),
+    ],
+)
+def test_onnx_nodes_out_of_order_are_refused(tmp_path, nodes, why):
+    import onnx
+    from onnx import TensorProto, helper
+
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])] for name in ("x", "b")]
+    graph = helper.make_graph([helper.make_node(*node) for node in nodes], "g", *ends)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "odd.onnx")
+    with pytest.raises(InputError, match=r"odd\.onnx is not a valid ONNX model") as caught:
+        capture(tmp_path / "odd.onnx")
+    assert why in str(caught.value)
+
+
 def test_wrong_names_and_options():
     assert sorted(torch_capture.NAMED) == sorted(COUNTS)
     assert set(COUNTS) < set(model_names())

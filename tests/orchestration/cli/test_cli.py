@@ -11,7 +11,8 @@ import pytest
 
 from envs.problem.errors import InputError
 from orchestration.cli import plan as plan_command
-from orchestration.cli.main import command_names, main, make_parser
+from orchestration.cli.main import _fail, command_names, main, make_parser
+from tests.orchestration.little_disk import little_disk
 
 SWEEP = """
 sweep: tiny
@@ -144,7 +145,7 @@ def test_place_refuses_what_it_could_not_do_before_it_searches(
     assert code == 2 and message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", ["a\0b", "x" * 5000, f"out/{'x' * 256}/y"])
+@pytest.mark.parametrize("path", ["a\0b", "x" * 5000, f"out/{'x' * 256}/y", "\ud800"])
 @pytest.mark.parametrize("line", [("plan", "sweep.yaml", "--output"), ("validate",), ("report", "small", "--output"), ("simulate",)])
 def test_a_path_that_no_file_system_holds_is_wrong_input(capsys, line, path):
     assert main([*line, path]) == 2
@@ -156,3 +157,14 @@ def test_an_unknown_command_is_quoted_once(capsys):
     with pytest.raises(SystemExit):
         main(["a\nb"])
     assert r"unknown command 'a\nb';" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_no_fault_of_the_program(tmp_path, capsys):
+    with pytest.raises(OSError) as full, little_disk(10), (tmp_path / "x").open("wb", buffering=0) as file:
+        file.write(b"x" * 10)
+        file.write(b"x")
+    assert _fail(full.value, 1) == 1
+    assert (
+        capsys.readouterr().err
+        == "placewright: File too large; mend that, and give the same command again: what is on disk by now is kept\n"
+    )

@@ -9,10 +9,11 @@ import time
 
 import pytest
 
+from envs.hosts.processor import processor
 from envs.problem.errors import InputError
 from orchestration.cli.main import main
 from orchestration.commands import status
-from orchestration.commands.replay import find_run, replay
+from orchestration.commands.replay import elsewhere, find_run, replay
 from orchestration.commands.status import cancel, is_active, read_statistics, sweep_status, write_statistics
 from orchestration.definition.sweep import load_sweep
 from orchestration.folder.definition_copy import save_definition
@@ -138,7 +139,9 @@ def test_replay_measures_the_recorded_placement_again(ran, capsys):
     (one,) = replay(found, result)
     assert one.agrees and one.tolerance == 0 and one.measured == result.problems[0].objective
     assert main(["replay", good.content_hash, "--output", str(output)]) == 0
-    assert "agrees exactly" in capsys.readouterr().out
+    assert "agrees exactly" in (said := capsys.readouterr().out) and "computed on" not in said
+    assert result.processor == processor() and elsewhere(dataclasses.replace(result, processor="")) == ""
+    assert f"computed on Another (z9); this is {processor()}" in elsewhere(dataclasses.replace(result, processor="Another (z9)"))
     wrong = dataclasses.replace(result, problems=(dataclasses.replace(result.problems[0], objective=result.problems[0].objective * 1.01),))
     assert not replay(found, wrong)[0].agrees
     other = dataclasses.replace(result, problems=(dataclasses.replace(result.problems[0], problem_hash="0" * 64),))

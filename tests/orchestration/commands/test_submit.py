@@ -86,8 +86,8 @@ def test_a_sweep_is_sent_to_a_cluster_and_runs_there_from_what_was_sent(tmp_path
     copy = tmp_path / "copy"
     for room in ("envs", "methods", "orchestration"):
         shutil.copytree(ROOT / room, copy / room)
-    text = (copy / "orchestration" / "progress.py").read_text()
-    (copy / "orchestration" / "progress.py").write_text(text + "\nprint('this is the copy that was sent')\n")
+    text = (copy / "orchestration" / "driver" / "progress.py").read_text()
+    (copy / "orchestration" / "driver" / "progress.py").write_text(text + "\nprint('this is the copy that was sent')\n")
     (copy / "sent.yaml").write_text(SWEEP)
     # One node: several on one machine unpack an upload into one folder, and the second takes it away from under the first.
     with ray_nodes(workers=0, cpus=2, dashboard=True) as nodes:

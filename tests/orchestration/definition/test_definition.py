@@ -404,6 +404,20 @@ def test_check_problems_names_what_cannot_work(tmp_path: Path) -> None:
     assert "has no device 'tpu'" in caught.value.issues[1].message
 
 
+def test_check_problems_asks_evaluators_whether_they_fit(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "sweep: s\nproblems:\n  graphs: {fine: {synthetic: {tasks: 5}}}\n  networks: {three: {synthetic: {devices: 3}}}\n"
+        "methods: [random]\nbudget: 5\nstages:\n  good: {on: fine, kind: search}\n"
+        "  bad: {on: fine, kind: search, evaluator: {kind: work-conserving, processors: [9]}}\n"
+        "  real: {on: fine, kind: search, evaluator: {kind: dataflow, devices: ['cpu:0', 'cpu:0']}}\n"
+    )
+    with pytest.raises(SweepErrors) as caught:
+        load_sweep(tmp_path / "s.yaml").check_problems()
+    assert [i.mark.line for i in caught.value.issues] == [9, 10]
+    assert "processors is [9], but the network has 3 devices; give one for each" in caught.value.issues[0].text
+    assert "the engine has 2 devices; network 'three' has 3" in caught.value.issues[1].text
+
+
 def test_checking_traces_no_training_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from envs.graphs import step_models
 

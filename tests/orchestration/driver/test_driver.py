@@ -112,26 +112,33 @@ def test_stages_start_from_what_their_parent_learned(tmp_path, toy_methods, no_p
     assert counts["pretrain"] == 2 and counts["finetune"] == 4
 
 
-def test_a_damaged_policy_is_made_again_by_the_next_run(tmp_path, toy_methods, monkeypatch, no_plots):
+def damage(path):
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def test_a_damaged_policy_is_made_again_in_the_same_run_and_in_the_next(tmp_path, toy_methods, monkeypatch, no_plots):
     from orchestration.driver import agenda
     from orchestration.specs.layout import POLICY, trial_folder
 
-    monkeypatch.setattr(agenda, "RETRIES", 0)
     sweep = small_sweep(tmp_path, STAGES)
-    pretrain = dataclasses.replace(sweep, stages=sweep.stages[:1])
-    first = run_sweep(pretrain, local=True, output=tmp_path / "out", console=quiet())
-    (learned,) = results(first.folder)
-    path = trial_folder(first.folder, learned.trial) / POLICY
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    broken = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
-    assert (broken.skipped, broken.failed) == (1, 2)
-    assert all("policy.safetensors was found damaged" in r.traceback for r in results(first.folder) if r.stage != "pretrain")
-    mended = run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
-    assert mended.failed == 0 and path.exists()
-    assert [r.stage for r in results(first.folder)].count("pretrain") == 1
+    pretrain, found = dataclasses.replace(sweep, stages=sweep.stages[:1]), []
+    for output, retries in ((tmp_path / "same", 1), (tmp_path / "next", 0)):
+        monkeypatch.setattr(agenda, "RETRIES", retries)
+        first = run_sweep(pretrain, local=True, output=output, console=quiet())
+        (learned,) = results(first.folder)
+        path = trial_folder(first.folder, learned.trial) / POLICY
+        damage(path)
+        if not retries:
+            broken = run_sweep(sweep, local=True, output=output, console=quiet())
+            assert (broken.skipped, broken.failed) == (1, 2)
+            assert all("policy.safetensors was found damaged" in r.traceback for r in results(first.folder) if r.stage != "pretrain")
+        mended = run_sweep(sweep, local=True, output=output, console=quiet())
+        assert (mended.finished, mended.skipped, mended.failed) == (2, 1, 0) and path.exists()
+        assert [r.stage for r in results(first.folder)].count("pretrain") == 1
+        found.append(contents(first.folder))
     whole = run_sweep(sweep, local=True, output=tmp_path / "whole", console=quiet())
-    assert contents(whole.folder) == contents(first.folder)
+    assert found == [contents(whole.folder)] * 2
 
 
 def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(tmp_path, toy_methods, monkeypatch, no_plots):

@@ -15,6 +15,7 @@ from orchestration.rewards.evaluators import InfrastructureError
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.layout import LEDGER, POLICY, STORE, trial_folder
 from orchestration.trials.run_trial import failed, run_trial
+from tests.orchestration.little_disk import little_disk
 from tests.orchestration.sweeps_for_tests import trial
 
 
@@ -77,6 +78,19 @@ def test_a_line_with_a_checksum_is_believed_and_one_without_sense_is_not_written
         parse("{}")
     with pytest.raises(ValueError, match="JSON"):
         line(b, replace(result, wall_seconds=float("nan")))
+
+
+def test_a_full_disk_is_a_sentence_and_costs_what_was_not_written(tmp_path, two):
+    with Ledger(tmp_path) as ledger:
+        ledger.append([ended(*two[0])])
+    size = (tmp_path / LEDGER).stat().st_size
+    full = pytest.raises(InputError, match=r"ledger\.jsonl cannot be written .*run the sweep again to go on")
+    with full, little_disk(size + 100), Ledger(tmp_path) as ledger:
+        ledger.append([ended(*two[1])])
+    with Ledger(tmp_path) as ledger:
+        assert set(ledger.entries) == {two[0][0].content_hash}
+        ledger.append([ended(*two[1])])
+    assert list(entries(tmp_path)) == two
 
 
 def test_the_last_line_of_a_trial_counts(tmp_path, two):

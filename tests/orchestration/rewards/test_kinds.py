@@ -179,3 +179,39 @@ def test_packages_that_offer_what_cannot_be(tmp_path, line, code, said):
     done = python("-c", f"from orchestration.rewards.kinds import EVALUATORS\n{code}", path=folder, cwd=tmp_path)
     assert said in done.stdout + done.stderr
     assert ("evaluator 'simulator' of rival:Rival is not used" in done.stderr) == line.startswith("simulator")
+
+
+SAME = {
+    "threads": "a simulator's answers do not depend on them", "keep_compiled": "memory", "prepare_limit": "a failure of infrastructure",
+    "models": "hosts refuse a graph that is not its model's", "processors": "the engine's devices say it",
+}  # fmt: skip
+"""Settings that measurements do not depend on, and why."""
+
+
+def changed(kind):
+    """Every setting of a kind alone, with a name, beside options without it."""
+    given = GIVEN[kind]
+    needed = {"devices": given["devices"]} if "devices" in given else {}
+    choice = {key: given[key] for key in ("choice", "preference") if key in given}
+    for key, value in given.items():
+        if key == "measuring":
+            yield from ((f"measuring.{k}", {**needed, key: {k: v}}, {**needed, key: {}}) for k, v in value.items())
+        elif key == "devices":
+            other = [CORE, CORE] if isinstance(value, list) else {"a": {"device": "CPU", "threads": 1}}
+            yield key, {key: other}, needed
+        elif key in choice:
+            yield key, {**needed, **choice}, {**needed, **choice, "choice": "HETERO"} if key == "choice" else needed
+        elif key not in SAME:
+            yield key, {**needed, key: value}, needed
+
+
+@pytest.mark.parametrize(("kind", "key", "one", "other"), [(kind, *case) for kind in GIVEN for case in changed(kind)])
+def test_whatever_decides_a_measurement_is_in_its_key(kind, key, one, other):
+    protocols = [build_evaluator(EvaluatorSpec(kind, options)).protocol for options in (one, other)]
+    assert protocols[0] != protocols[1], f"{key} does not show in {protocols[0]!r}"
+
+
+@pytest.mark.parametrize("option", ["noise", "relocation", "measurement_noise"])
+def test_numbers_that_are_nearly_the_same_are_told_apart(option):
+    built = [build_evaluator(EvaluatorSpec("simulator", {option: value})).protocol for value in (0.1234567, 0.12345671)]
+    assert built[0] != built[1]

@@ -45,6 +45,7 @@ def test_errors_do_not_quote_passwords(uri, tmp_path, capsys):
     assert main(["run", str(tmp_path / "small.yaml"), "--local", "--output", str(tmp_path / "out"), "--tracking-uri", uri]) == 2
     said = capsys.readouterr()
     assert "SECRET" not in said.out + said.err and "***" in said.err
+    assert "can see the password in --tracking-uri; write env:NAME or file:PATH instead" in said.err
 
 
 def test_a_uri_may_come_from_the_environment_or_a_file(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
 from orchestration.analysis.comparison import compare
 from orchestration.analysis.load import load_sweep_record
+from orchestration.cli.main import main
 from orchestration.folder.ledger import Ledger, TrialEnd
 from orchestration.report.tracked import tracked_summary
 from orchestration.tracking import run_contents
@@ -24,7 +25,7 @@ from orchestration.tracking.store_checks import check_uri, default_uri
 from orchestration.tracking.summary import VIEW, landing, shortened
 from orchestration.tracking.tracker import Tracker, TrackingSpec
 from orchestration.trials.run_trial import failed, run_trial
-from tests.orchestration.sweeps_for_tests import trial
+from tests.orchestration.sweeps_for_tests import small_sweep, trial
 
 
 @pytest.fixture(scope="module")
@@ -332,8 +333,14 @@ def test_a_ledger_that_lost_lines_leaves_one_finished_run_a_trial(tmp_path, stor
     assert {(status, tags["status"]) for _, status, tags in found if status != "FINISHED"} == {("KILLED", "superseded")}
 
 
-def test_runs_of_a_dead_driver_are_closed_by_whoever_looks(tmp_path, store, some):
+@pytest.mark.parametrize(
+    "command",
+    [None, ["status", "small.yaml", "--output", "."], ["cancel", "small.yaml", "--output", "."], ["report", "sweep", "--output", "."]],
+)
+def test_runs_of_a_dead_driver_are_closed_by_whoever_looks(tmp_path, store, some, command, monkeypatch):
     folder = tmp_path / "sweep"
+    small_sweep(tmp_path)
+    monkeypatch.chdir(tmp_path)
     with Ledger(folder):
         tracker = Tracker(spec(store, folder))
         parent = tracker.begin()
@@ -341,9 +348,13 @@ def test_runs_of_a_dead_driver_are_closed_by_whoever_looks(tmp_path, store, some
         assert close_stale(tmp_path) == 0, "a driver holds the folder"
         tracker._stop.set()  # killed
         tracker._thread.join()
-    assert close_stale(tmp_path) == 2 and close_stale(tmp_path) == 0
+    if command is None:
+        assert close_stale(tmp_path) == 2
+    else:
+        main(command)
+    assert close_stale(tmp_path) == 0
     assert tracker._client.get_run(parent).info.status == "KILLED"
-    assert [status for _, status, _ in runs(store, tracker.spec.sweep)] == ["KILLED"]
+    assert {status for _, status, _ in runs(store, tracker.spec.sweep)} == {"KILLED"}
 
 
 @pytest.mark.parametrize(
@@ -399,7 +410,8 @@ def test_an_end_before_the_beginning_is_through_is_no_error(store, tmp_path):
 @pytest.mark.slow
 def test_two_sweeps_that_begin_at_once_make_one_store(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from orchestration.tracking.tracker import Tracker, TrackingSpec, default_uri\n"
+        "import sys; from pathlib import Path; from orchestration.tracking.store_checks import default_uri\n"
+        "from orchestration.tracking.tracker import Tracker, TrackingSpec\n"
         "root = Path(sys.argv[1]); folder = root / sys.argv[2]; folder.mkdir()\n"
         "(folder / 'ledger.jsonl').touch()\n"
         "Tracker(TrackingSpec(default_uri(root), str(folder), sys.argv[2], (root / 'artifacts').as_uri(), {}, {})).begin()\n"

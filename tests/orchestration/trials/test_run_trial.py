@@ -22,6 +22,7 @@ from orchestration.trials import progress
 from orchestration.trials import run_trial as runner
 from orchestration.trials.progress import Progress
 from orchestration.trials.run_trial import evaluation_seed, method_seed, run_trial
+from tests.orchestration.little_disk import little_disk
 from tests.orchestration.sweeps_for_tests import problem_spec, trial
 
 
@@ -94,6 +95,21 @@ def test_a_flipped_bit_is_named_and_the_trial_goes_on_from_the_checkpoint_before
     assert f"{CHECKPOINT} is damaged" in result.notes[0] and f"{CHECKPOINT}.damaged" in result.notes[0]
     assert (tmp_path / f"{CHECKPOINT}.damaged").exists()
     assert TrialResult.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+def test_a_full_disk_costs_a_trial_its_checkpoints_and_no_more(tmp_path):
+    t = trial("local-search", 300, checkpoint_every=64)
+    with little_disk():
+        result = run_trial(t, Simulator(), checkpoint_dir=tmp_path)
+    assert result.content() == run_trial(t, Simulator()).content()
+    (note,) = result.notes
+    assert CHECKPOINT in note and "could not be written (File too large)" in note
+
+
+def test_what_others_start_from_must_be_written(tmp_path, toy_methods):
+    t = trial("toy-learner", 100, kind="pretrain")
+    with little_disk(100), pytest.raises(InfrastructureError, match=r"policy\.safetensors cannot be written"):
+        run_trial(t, Simulator(), checkpoint_dir=tmp_path)
 
 
 def test_measuring_the_best_again_finds_the_best_and_not_the_luckiest():
