@@ -1,17 +1,15 @@
-"""Evaluators around evaluators: noise, failures, a memory."""
+"""Evaluators around evaluators: noise, failures."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from envs.problem.columns import columns
 from envs.problem.errors import InputError
-from envs.problem.measurement import Evaluator, Measurements, Outcome, Request, Rows, Wrapper, answer
+from envs.problem.measurement import Evaluator, Measurements, Rows, Wrapper
 from envs.problem.problem import Problem
-from envs.simulators.fifo.evaluator import as_placements
-from orchestration.rewards.measurement_table import MeasurementTable
 
 
 @dataclass(frozen=True)
@@ -55,47 +53,20 @@ class Failing(Wrapper):
 
     inner: Evaluator
     rate: float
-    _calls: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.rate < 1.0:
             raise InputError(f"fail is {self.rate}; it must be in (0, 1)")
+        self._calls = 0
 
     def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
         """The inner rows, of which the failed ones are INFRASTRUCTURE without times; every call draws anew which those are."""
         m = self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
         self._calls += 1
-        failed = np.random.default_rng([seed % 2**63, first, self._calls]).random(len(m)) < self.rate
+        failed = np.random.default_rng([seed, first, self._calls]).random(len(m)) < self.rate
         gone = {name: c.without(getattr(m, name), failed) for name, c in columns(Rows).items() if c.of_trace or name in _FAILS}
         return replace(m, **gone)
 
 
 _FAILS = ("outcome", "seconds", "objective", "samples", "deviation")
 """Besides the trace, what a row that failed for reasons of infrastructure has none of."""
-
-
-class Cached(Wrapper):
-    """Remembers deterministic measurements by content in this process; stochastic ones and traces pass through."""
-
-    def __init__(self, inner: Evaluator, limit_bytes: int = 256 << 20) -> None:
-        self.inner = inner
-        self.table = MeasurementTable(limit_bytes)
-
-    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
-        """Rows known from earlier calls, and measurements of the rest; equal placements of a batch are measured once."""
-        if trace or not self.deterministic:
-            return self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
-        placements = as_placements(problem, placements)
-        context = (problem.content_hash, self.protocol)
-        with self.table.reading():
-            slots, new = self.table.slots(context, placements)
-            if new.any():
-                try:
-                    fresh = self.inner.evaluate(problem, placements[new], seed, first=first)
-                except BaseException:
-                    self.table.retract(context, placements[new])  # or the next request would read what was never measured
-                    raise
-                self.table.fill(slots[new], fresh)
-                self.table.retract(context, placements[new][fresh.outcome == Outcome.INFRASTRUCTURE])
-            rows = self.table.read(slots)
-        return answer(rows, Request(problem, placements, seed, first), self.protocol)

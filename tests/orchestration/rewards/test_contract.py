@@ -10,7 +10,7 @@ from orchestration.rewards.client import ServiceClient
 from orchestration.rewards.local_service import LocalHost
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.rewards.ray_service import start_service
-from orchestration.rewards.wrappers import Cached, Failing, Noisy
+from orchestration.rewards.wrappers import Failing, Noisy
 from orchestration.specs.layout import STORE
 from orchestration.specs.trial import EvaluatorSpec
 from tests.envs.hosts.test_engine import problem_of
@@ -35,22 +35,6 @@ class TestFailing(EvaluatorContract):
 class TestFailingNoise(EvaluatorContract):
     def make(self):
         return Failing(Noisy(Simulator(), 0.2), 0.3)
-
-
-class TestCached(EvaluatorContract):
-    def make(self):
-        return Cached(Simulator())
-
-    def others(self):
-        return [Cached(Simulator(noise=0.1))]
-
-    def broken(self):
-        return Cached(Failing(Simulator(), 0.6))
-
-
-class TestCachedNoise(EvaluatorContract):
-    def make(self):
-        return Cached(Noisy(Simulator(), 0.2))
 
 
 class TestLocalHost(EvaluatorContract):

@@ -38,7 +38,7 @@ from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.rewards.measurement_table import MeasurementTable
 from orchestration.rewards.ray_service import start_service
 from orchestration.rewards.retry import measure
-from orchestration.rewards.wrappers import Cached, Failing, Noisy
+from orchestration.rewards.wrappers import Failing, Noisy
 from orchestration.specs.sources import build_problem
 from orchestration.specs.trial import EvaluatorSpec
 from tests.orchestration.sweeps_for_tests import problem_spec
@@ -55,9 +55,10 @@ def right(where, rows, placements=batch):
 
 right("simulator", Simulator().evaluate(problem, batch))
 right("wrappers", Failing(Noisy(Simulator(), 0.1), 0.5).evaluate(problem, batch))
-cached = Cached(Simulator())
-for _ in range(2):
-    right("cache", cached.evaluate(problem, batch))
+table = MeasurementTable()
+slots, _ = table.slots("p", batch)
+table.fill(slots, Simulator().evaluate(problem, batch))
+right("table", table.read(slots))
 
 old = MeasurementStore(Path(sys.argv[1]))
 found, rows = old.read(("p",), np.zeros((1, 10), np.int16))
