@@ -81,3 +81,21 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert main(["best-known", "show", "--only", "right", *where]) == 0
     assert "heft" in capsys.readouterr().out
     assert main(["best-known", "show", "--only", "nothing", *where]) == 2
+
+
+def held(*families):
+    """What the archive of the benchmark says of the problems of some families, and complaints about it."""
+    known, named = archive.read(ROOT / archive.ARCHIVE), archive.problems(ROOT / archive.BENCHMARK)
+    chosen = {name: entry for name, entry in known.items() if name.startswith(families)}
+    return chosen, list(archive.check(chosen, {name: named[name] for name in chosen if name in named}))
+
+
+def test_the_archive_holds_where_it_is_quick_to_see():
+    chosen, complaints = held("train-layered/layered-40", "test-giph", "test-chains")
+    assert chosen and complaints == []
+
+
+@pytest.mark.slow
+def test_the_whole_archive_holds():
+    chosen, complaints = held("")
+    assert chosen and complaints == []
