@@ -56,7 +56,9 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "orchestration/rewards/wrappers.py": Subject(_in("orchestration/rewards", "test_wrappers.py", "test_contract.py")),
     "orchestration/rewards/fair_queue.py": Subject(_in("orchestration/rewards", "test_fair_queue.py")),
-    "orchestration/rewards/service.py": Subject(_in("orchestration/rewards", "test_service.py"), "not on_ray and not keeps_its_cpu"),
+    "orchestration/rewards/service.py": Subject(
+        _in("orchestration/rewards", "test_service_rules.py", "test_service.py"), "not on_ray and not keeps_its_cpu"
+    ),
     "orchestration/folder/ledger.py": Subject(_in("orchestration/folder", "test_ledger.py")),
     "envs/simulators/bounds.py": Subject(_in("envs/simulators", "test_bounds.py"), "not large_problems and not no_placement"),
     "envs/simulators/fifo/kernel.py": Subject(_in("envs/simulators", "test_simulators.py", "test_live_memory.py"), _DRAWN),

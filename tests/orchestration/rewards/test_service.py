@@ -30,13 +30,16 @@ class FakeHost:
         self.name, self.slots, self.lease_seconds = name, slots, lease
         self.faults, self.gate, self.sleep = faults, gate, sleep
         self.measured, self.batches, self.order, self.tokens, self.restarts = Counter(), [], [], [], 0
-        self.now = self.most = 0
+        self.now = self.most = self.readied = self.granted = 0
+        self.references, self.firsts = [], []
 
     async def ready(self):
+        self.readied += 1
         if self.hardware is not None:
             await self.hardware.wait()
 
     async def grant(self):
+        self.granted += 1
         await asyncio.sleep(self.others)
 
     async def measure(self, job, placements, reference, token):
@@ -44,6 +47,8 @@ class FakeHost:
         self.most = max(self.most, self.now)
         try:
             self.tokens.append(token)
+            self.references.append(reference)
+            self.firsts.append(job.first)
             if self.gate is not None:
                 await self.gate.wait()
             await asyncio.sleep(self.sleep)
@@ -293,7 +298,7 @@ def test_transfers_come_with_a_trace_however_a_request_is_cut():
     assert [t[0, 0] for t in answer.rows.transfers] == rows(4)[:, 0].tolist()
 
 
-def test_a_store_that_fails_hangs_nobody(tmp_path):
+def test_a_store_that_fails_hangs_nobody(tmp_path, caplog):
     store = MeasurementStore(tmp_path / "store.sqlite")
 
     async def main():
@@ -306,6 +311,7 @@ def test_a_store_that_fails_hangs_nobody(tmp_path):
         assert all(right(a, same) for a in answers) and "no room" in service.statistics()["store_fault"]
 
     run(main())
+    assert set(caplog.messages) == {"measurements could not be kept: no room for measurements"}
 
 
 def test_queue_wait_is_kept_apart_from_measuring():
