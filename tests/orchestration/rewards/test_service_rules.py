@@ -87,7 +87,21 @@ def test_the_gauge_looks_first_and_follows_by_a_fifth():
 def test_a_look_tells_the_gauge_what_was_there():
     _, service = one_by_one([FakeHost()], ask(rows(3)))
     gauge = service.pools["host"].gauge
-    assert gauge.hits == pytest.approx(0.8) and gauge.look < 0.5
+    assert (gauge.hits, gauge.measure) == pytest.approx((0.8, 0.8 + 0.2 * 0.01 / 3)) and gauge.look < 0.5
+
+
+def test_real_measurements_are_looked_up_even_where_that_does_not_pay():
+    host = FakeHost()
+
+    async def main():
+        service = RewardService()
+        service.add_hosts("host", [host], always_cache=True)
+        service.pools["host"].gauge.hits = -1e9
+        for _ in range(2):
+            assert right(await service.evaluate(ask(rows(3))), ask(rows(3)))
+
+    run(main())
+    assert set(host.measured.values()) == {1}
 
 
 def test_what_is_known_is_told_at_once_and_only_of_the_same_problem_and_protocol():
@@ -182,11 +196,11 @@ def test_what_waits_for_hosts_that_are_all_gone_is_answered():
 
 
 def test_a_lease_is_granted_before_its_time_and_a_simulator_needs_none():
-    real, simulator = FakeHost(lease=5, others=2.0), FakeHost(others=2.0)
+    real, simulator = FakeHost(lease=5, others=2.0), FakeHost(others=2.0, sleep=1)
     (answer,), _ = serve([real], ask(rows(1)))
     assert (real.granted, answer.queue_seconds) == (1, 2.0)
-    (answer,), _ = serve([simulator], ask(rows(1)))
-    assert (simulator.granted, simulator.readied, answer.queue_seconds) == (0, 0, 0.0)
+    answers, _ = one_by_one([simulator], ask(rows(1)), ask(rows(1, 1)))
+    assert (simulator.granted, simulator.readied, [a.queue_seconds for a in answers]) == (0, 0, [0.0, 0.0])
 
 
 def test_a_request_may_say_how_long_its_lease_is():
