@@ -145,9 +145,13 @@ def random_placements(problem: Problem, batch: int, seed: int) -> np.ndarray:
 
 
 def drawn_problem(seed: int, *, memory: float = np.inf, live_memory: bool = False) -> Problem:
-    """A problem of 10 operations on 3 devices from a seed, in halves and wholes: many ties, and some zeros."""
+    """A problem of 10 operations on 3 devices from a seed, in halves and wholes: many ties, and some zeros.
+
+    Operations are numbered in no order of their own, so that the first may have to wait for others.
+    """
     rng = np.random.default_rng(seed)
-    pairs = [(u, v) for u in range(10) for v in range(u + 1, 10)]
+    number = rng.permutation(10)
+    pairs = [(number[u], number[v]) for u in range(10) for v in range(u + 1, 10)]
     edges = [pairs[i] for i in rng.choice(len(pairs), 16, replace=False)]
     graph = ComputationGraph(
         tuple(f"n{i}" for i in range(10)), ("x",) * 10, rng.integers(0, 4, 10).astype(float), rng.integers(0, 3, 10) / 2, edges,

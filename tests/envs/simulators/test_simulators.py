@@ -1,5 +1,6 @@
 """The compiled simulator against the SimPy reference bit for bit, and both against runs of a published simulator."""
 
+import heapq
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from envs.problem.measurement import Outcome, concatenate
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import ReferenceSimulator, Simulator
+from envs.simulators.fifo.kernel import _rise, _sink
 from tests.envs.strategies import drawn_problem, problems, random_placements
 from tests.envs.strategies import placements as some_placements
 
@@ -90,6 +92,28 @@ def test_kernel_and_simpy_agree_on_problems_full_of_ties(noise):
         for name in ("outcome", "seconds", "start", "finish"):
             np.testing.assert_array_equal(getattr(compiled, name), getattr(reference, name), name)
         np.testing.assert_array_equal(Simulator(noise).evaluate(problem, batch, seed, first=2).seconds, reference.seconds)
+
+
+def test_events_end_in_order_of_their_time_and_of_their_keys_at_one_time():
+    rng = np.random.default_rng(0)
+    times, keys, waiting = np.empty(40), np.empty(40, dtype=np.int64), []
+    for step in range(400):
+        event = (float(rng.integers(0, 4)), int(rng.integers(0, 2**40)))
+        if waiting and (len(waiting) == 40 or step % 3 == 0):
+            assert (times[0], keys[0]) == waiting[0]
+            heapq.heapreplace(waiting, event)
+            _sink(times, keys, len(waiting), *event)
+        else:
+            heapq.heappush(waiting, event)
+            _rise(times, keys, len(waiting) - 1, *event)
+        assert (times[0], keys[0]) == waiting[0]
+    assert len(waiting) == 40
+
+
+def test_what_fits_to_the_last_byte_fits():
+    for memory, outcome in ((24.0, Outcome.OK), (23.5, Outcome.OUT_OF_MEMORY)):  # b: 8 bytes of output and 16 of parameters
+        problem = two_tasks(memory=np.array([8.0, memory]))
+        assert Simulator().evaluate(problem, np.array([[0, 1]])).outcome.tolist() == [outcome]
 
 
 def two_tasks(**network) -> Problem:

@@ -15,6 +15,7 @@ from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.simulators.work_conserving.discipline import SHARING, STRATEGIES, Discipline
 from envs.simulators.work_conserving.evaluator import ReferenceWorkConservingSimulator, WorkConservingSimulator
+from envs.simulators.work_conserving.kernel import duration_factor
 from tests.envs.strategies import drawn_problem, problems, random_placements, share
 from tests.envs.strategies import placements as some_placements
 
@@ -180,6 +181,26 @@ def test_every_schedule_is_lawful_and_never_idle(data, discipline):
             before = np.concatenate(([0.0], finish[mine][:-1]))
             assert (start[mine] == np.maximum(ready[mine], before)).all()
     assert m.seconds[0] == max([finish.max(), *there.values()])
+
+
+@pytest.mark.parametrize("discipline", [Discipline(), Discipline("depth-first", 1, "bus"), Discipline(synchronous=True)], ids=str)
+def test_what_runs_out_of_memory_runs_out_of_it_in_simpy_too(discipline):
+    outcomes = []
+    for seed in range(8):
+        for memory in np.arange(2.0, 7.5, 0.5):
+            problem = drawn_problem(seed, memory=memory)
+            batch = random_placements(problem, 2, seed)
+            fast, plain = (s(discipline).evaluate(problem, batch) for s in (WorkConservingSimulator, ReferenceWorkConservingSimulator))
+            np.testing.assert_array_equal(fast.outcome, plain.outcome, f"{seed}, {memory}")
+            outcomes += fast.outcome.tolist()
+    assert 0.2 < np.mean(np.array(outcomes) == Outcome.OK) < 0.8
+
+
+def test_noise_is_what_it_was():
+    """Log-normal factors by Box and Muller from the stream's numbers: results that are kept rest on them."""
+    stream = np.uint64(7)
+    assert [duration_factor(stream, k, 0.2) for k in range(3)] == pytest.approx([1.194460795576658, 0.675129225433478, 0.980967491042137])
+    assert duration_factor(stream, 0, 1.0) == pytest.approx(1.629827746627349) and duration_factor(stream, 0, 0.0) == 1.0
 
 
 def test_noise_has_mean_one_and_samples_average_it():
