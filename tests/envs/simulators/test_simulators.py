@@ -85,7 +85,7 @@ def test_batches_threads_and_single_rows_agree(data):
 
 @pytest.mark.parametrize("noise", [0.0, 0.2])
 def test_kernel_and_simpy_agree_on_problems_full_of_ties(noise):
-    for seed in range(6):
+    for seed in range(40):
         problem = drawn_problem(seed)
         batch = random_placements(problem, 3, seed)
         compiled, reference = (s.evaluate(problem, batch, seed, first=2, trace=True) for s in (Simulator(noise), ReferenceSimulator(noise)))
@@ -108,6 +108,14 @@ def test_events_end_in_order_of_their_time_and_of_their_keys_at_one_time():
             _rise(times, keys, len(waiting) - 1, *event)
         assert (times[0], keys[0]) == waiting[0]
     assert len(waiting) == 40
+
+
+def test_the_first_operation_waits_in_line_like_any_other():
+    """b runs from 0 to 10; a, which is number 0, comes at 1 and c at 2."""
+    graph = ComputationGraph(list("abcst"), ["op"] * 5, [5.0, 10.0, 1.0, 1.0, 2.0], np.zeros(5), [(3, 0), (4, 2)], [0.0, 0.0])
+    problem = Problem(graph, DeviceNetwork(list("xyz"), 1.0, 1.0, 0.0))
+    found = Simulator().evaluate(problem, np.array([[0, 0, 0, 1, 2]]), trace=True)
+    assert found.start[0].tolist() == [10.0, 0.0, 15.0, 0.0, 0.0] and found.seconds.tolist() == [16.0]
 
 
 def test_what_fits_to_the_last_byte_fits():
