@@ -36,11 +36,15 @@ def network(**settings) -> DeviceNetwork:
     return DeviceNetwork(DEVICES, 1e9, 1e12, 0.0, **settings)
 
 
+NAMES = [name if name in ("odd", "lstm") else pytest.param(name, marks=pytest.mark.slow) for name in MODULES]
+"""Two in the fast tests, as each is exported anew."""
+
+
 def leaves(value):
     return torch.utils._pytree.tree_leaves(value)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", NAMES)
 def test_outputs_of_any_placement_are_the_modules(name):
     module, inputs = MODULES[name]()
     with torch.inference_mode():
@@ -71,7 +75,7 @@ def test_outputs_of_any_placement_are_the_modules(name):
     executor.close()
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_graph_is_the_program_node_for_node(name):
     module, inputs = MODULES[name]()
     placeable = PlaceableProgram.of(exported(module, inputs), name)

@@ -55,6 +55,7 @@ def test_an_outside_method_passes_the_contract(example, tmp_path):
     assert done.stdout.startswith("." * 9 + " "), "nine tests passed"
 
 
+@pytest.mark.slow
 def test_an_outside_method_is_listed_and_runs_in_a_sweep(example, tmp_path):
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     listed = json.loads(
