@@ -1,4 +1,4 @@
-"""``placewright ui``: open MLflow's own pages on the runs kept here."""
+"""``placewright ui``: open MLflow's own pages on the runs kept here, and say where our own page of each sweep is."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}  # jobs of language models: processes that nobody needs here
     server = subprocess.Popen(command, env=environment)
     try:
-        _announce(server, f"http://{args.host}:{args.port}", args.output / "mlflow.db")
+        _announce(server, f"http://{args.host}:{args.port}", args.output)
         return server.wait()
     finally:
         if server.poll() is None:
@@ -65,12 +65,13 @@ def _check_free(host: str, port: int) -> None:
             raise InputError(f"nothing can listen on {host}:{port} ({reason}); choose another --port") from None
 
 
-def _announce(server: Any, address: str, store: Path) -> None:
-    """Print the addresses once the server answers."""
+def _announce(server: Any, address: str, home: Path) -> None:
+    """Print the addresses once the server answers: each sweep's in MLflow's pages, and the file of our own page of it."""
     import sqlite3
     import time
     import urllib.request
 
+    from orchestration.specs.layout import PAGE
     from orchestration.tracking.summary import landing
 
     while server.poll() is None:
@@ -79,8 +80,11 @@ def _announce(server: Any, address: str, store: Path) -> None:
         time.sleep(0.2)
     else:
         return
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(store)) as database:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(home / "mlflow.db")) as database:
         where = "lifecycle_stage = 'active' AND experiment_id <> 0 ORDER BY last_update_time DESC"
         for number, name in database.execute(f"SELECT experiment_id, name FROM experiments WHERE {where} LIMIT {MOST_SWEEPS}"):
             print(f"{name}: {landing(address, number)}")
+            page = home / name / PAGE
+            if page.is_file():
+                print(f"  {page.resolve().as_uri()}")
     print(f"{address}/#/experiments?workflowType=machine_learning  (Ctrl-C ends it)", flush=True)
