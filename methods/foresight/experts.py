@@ -61,8 +61,18 @@ class Experts:
         except KeyError as error:
             raise InputError(f"policies of foresight lack {error}; they are of another version") from None
 
+    def save(self, path: Path) -> None:
+        """Writes a file that `load` reads."""
+        with path.open("wb") as file:
+            np.savez_compressed(file, **self.state())
+
+
+def load(path: Path) -> Experts:
+    """The policies in a file that `Experts.save` wrote."""
+    with np.load(path, allow_pickle=False) as found:
+        return Experts.of(found)
+
 
 def shipped() -> Experts:
     """The policies that come with the code."""
-    with np.load(SHIPPED, allow_pickle=False) as found:
-        return Experts.of(found)
+    return load(SHIPPED)
