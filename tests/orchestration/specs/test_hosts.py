@@ -108,6 +108,6 @@ def test_the_shipped_example_places_a_model_on_this_machine(tmp_path, monkeypatc
     monkeypatch.setenv("PLACEWRIGHT_CACHE", str(tmp_path / "cache"))
     shutil.copytree(EXAMPLE.parent, tmp_path / "examples")
     assert main(["run", str(tmp_path / "examples" / EXAMPLE.name), "--local", "--output", str(tmp_path / "home")]) == 0
-    found = results(tmp_path / "home" / "own-model")
+    found = list(results(tmp_path / "home" / "own-model"))
     assert {(r.stage, r.method) for r in found} >= {("measured", m) for m in ("one-instance", "heft", "local-search")}
     assert all(p.seconds > 0 for r in found for p in r.problems)
