@@ -50,7 +50,6 @@ def _merge(a, b, first, second, left, right):
         # The old left child moves to the right; the merge goes on in what was the right child.
         rest = right[a]
         right[a] = left[a]
-        left[a] = -1
         a = rest
     left[parent] = a if a >= 0 else b
     return root
@@ -69,7 +68,6 @@ def _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchr
     for v in range(n):
         home = placement[v]
         held[home] += parameter_bytes[v]
-        references[v] = 0
         if not free[v]:
             phase_left[2 * levels[v]] += 1
             references[v] = 1 if pointer[v] == pointer[v + 1] else 0
@@ -207,7 +205,7 @@ def run(placement, arrays, priority, stations, links, channels, synchronous, sig
     while True:
         # Dispatch: every resource that this event concerns starts what it can.
         r = low
-        edge = pointer[send] if send >= 0 else 0
+        edge = pointer[send]  # of no meaning where nothing is sent
         while True:
             if r >= high:
                 if extra >= 0:

@@ -100,6 +100,13 @@ def test_an_output_is_held_until_it_has_arrived_however_long_that_takes():
     assert [held(problem, [0, 1, 0], *at, 0.2, row) for row in range(8)] == [15.0 if f > 1 else 10.0 for f in factors]
 
 
+def test_a_single_operation_may_be_too_large():
+    graph = ComputationGraph(("a",), ("x",), [1.0], [10.0], np.empty((0, 2), dtype=int), [])
+    for memory, outcome in ((10.0, Outcome.OK), (9.0, Outcome.OUT_OF_MEMORY)):
+        problem = Problem(graph, replace(chain(0.0).network, memory=np.full(2, memory)))
+        assert Simulator().evaluate(problem, np.zeros((1, 1), dtype=np.int16)).outcome.tolist() == [outcome]
+
+
 def test_what_takes_no_time_holds_nothing():
     """a and b take no time, so a's output is read as it is made; c begins later."""
     graph = ComputationGraph(("a", "b", "c"), ("x",) * 3, [0.0, 0.0, 1.0], [10.0, 2.0, 5.0], [(0, 1)], [10.0])

@@ -49,6 +49,7 @@ def test_kernel_and_simpy_agree_bit_for_bit(data, discipline, noise, everywhere,
     [
         Discipline(), Discipline("longest-path", 2, "sender"), Discipline("depth-first", 1, "bus"), Discipline(synchronous=True),
         Discipline(processors=(0, (0, 1), 1)), Discipline("breadth-first", 2, processors=(0, 0, 1)),
+        Discipline("fifo", 1, "bus", processors=(0, (0, 1), 1)),
     ],
     ids=str,
 )  # fmt: skip
