@@ -36,7 +36,11 @@ class MlflowServer:
 
     def start(self, patience: float = 240.0) -> None:
         with (self.folder / "mlflow.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+            # Jobs of language models: seven processes that nobody needs here.
+            environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+            self._process = subprocess.Popen(
+                self._command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
+            )  # fmt: skip
         deadline = time.monotonic() + patience
         while True:
             with contextlib.suppress(OSError, urllib.error.URLError), urllib.request.urlopen(self.uri + "/health", timeout=10):

@@ -1,8 +1,11 @@
 """MLflow's own pages on a finished sweep, in a real browser: what users of the tags and artifacts see."""
 
+import itertools
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +13,10 @@ import mlflow
 import pytest
 
 from orchestration.driver.run_sweep import run_sweep
+from orchestration.specs.layout import PAGE
+from orchestration.tracking.summary import landing
 from tests.orchestration.driver.test_driver import quiet
+from tests.orchestration.ray_cluster import free_port
 from tests.orchestration.servers import MlflowServer, mlflow_server
 from tests.orchestration.sweeps_for_tests import small_sweep
 
@@ -134,3 +140,65 @@ def test_a_timeline_is_opened(page, server, experiment, runs, tmp_path):
     assert text.startswith("a@n4:") and "20 operations on 4 devices" in text
     assert all(device in text for device in ("d0", "d1", "d2", "d3"))
     assert timeline.locator("svg, canvas").count() > 0
+
+
+def test_the_landing_page_shows_the_leaderboard_and_groups_by_method(page, server, experiment, tmp_path):
+    """The address that ``placewright ui`` prints: in the mode for training models, grouped by method, with a normalised column."""
+    page.goto(landing(server.uri, experiment))
+    page.get_by_text(re.compile("matching runs")).wait_for()
+    page.locator(".ag-row", has_text="Group: heft").wait_for()
+    page.locator(".ag-header-cell", has_text="best_over_best_known").first.wait_for()
+    page.wait_for_timeout(1000)
+    look(page, tmp_path, "landing")
+    groups = [r.inner_text() for r in page.locator(".ag-row", has_text="Group:").all()]
+    assert {"heft", "local-search", "random"} <= {m for text in groups for m in re.findall(r"Group: ([\w-]+)", text)}
+    cells = [c.inner_text() for c in page.locator(".ag-row [col-id*=best_over_best_known]").all()]
+    means = [float(c) for c in cells if re.fullmatch(r"[\d.]+", c)]
+    assert len(means) >= 3 and min(means) >= 1
+    box = page.get_by_text(re.compile("Leaderboard, simulated")).first.locator("xpath=ancestor::*[count(.//button) >= 2][1]")
+    box.get_by_role("button").last.click()  # the description's arrow; the pencil stands before it
+    page.locator("td", has_text=re.compile("^local-search$")).first.wait_for()
+    page.wait_for_timeout(500)
+    look(page, tmp_path, "leaderboard")
+    assert {"heft", "local-search", "random"} <= {cell.inner_text() for cell in page.locator("td").all()}
+
+
+def test_the_charts_have_curves_of_the_methods(page, server, experiment, tmp_path):
+    page.goto(landing(server.uri, experiment, charts=True))
+    page.get_by_placeholder("Search metric charts").fill("best_over_best_known")
+    curves = page.locator(".js-plotly-plot .scatterlayer .trace")
+    curves.nth(1).wait_for(state="attached")
+    page.wait_for_timeout(2000)
+    look(page, tmp_path, "charts")
+    drawn = [plot.locator(".scatterlayer .trace").count() for plot in page.locator(".js-plotly-plot").all()]
+    assert max(drawn) >= 2, "curves of two methods overlay"
+
+
+def test_the_parent_run_says_what_came_out(page, server, experiment, runs, tmp_path):
+    parent = next(r for r in runs if r.data.tags["kind"] == "sweep")
+    page.goto(f"{server.uri}/#/experiments/{experiment}/runs/{parent.info.run_id}?workflowType=machine_learning")
+    page.get_by_text("iqm/heft").first.wait_for()
+    page.get_by_text("Show more").first.click()
+    page.locator("td", has_text="local-search").first.wait_for()
+    look(page, tmp_path, "parent")
+    text = page.inner_text("body")
+    assert "Leaderboard, simulated" in text and "gap_to_best/random" in text and "Graph" in text and "Datasets" in text
+
+
+def test_the_command_prints_where_to_look_once_it_answers(home, page):
+    """Addresses in MLflow's pages, which open in our view, and the file of our own page of the sweep."""
+    address = f"http://127.0.0.1:{(port := free_port())}"
+    command = [sys.executable, "-m", "orchestration.cli.main", "ui", "--output", str(home), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        try:
+            said = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, started.stdout))
+            (where,) = [line.split()[1] for line in said if line.startswith("small: ")]
+            assert where.startswith(address) and where.endswith("?workflowType=machine_learning&viewStateShareKey=placewright")
+            page.goto(where)
+            page.locator(".ag-row", has_text="Group: heft").wait_for()
+            own = (home / "small" / PAGE).as_uri()
+            assert f"  {own}\n" in said
+            page.goto(own)
+            page.locator("html[data-ready=yes]").wait_for()
+        finally:
+            started.terminate()
