@@ -29,8 +29,8 @@ SECTIONS = {
     "Problems": "problems", "GraphEntry": "A graph", "graph.synthetic": "synthetic, of a graph", "graph.enas": "enas",
     "graph.fusion": "fusion", "NetworkEntry": "A network", "network.synthetic": "synthetic, of a network", "network.changing": "changing",
     "method.random": "A row of methods", "Budget": "budget", "EvaluatorModel": "evaluator", "StageModel": "A stage", "On": "on",
-    "Sample": "sample", "Search": "search", "ParameterModel": "A setting to be searched", "SamplerModel": "sampler",
-    "PrunerModel": "pruner", "Report": "report", "TableModel": "A table of the report", "Resources": "resources",
+    "Sample": "sample", "Search": "search", "Constraints": "constraints", "ParameterModel": "A setting to be searched",
+    "SamplerModel": "sampler", "PrunerModel": "pruner", "Report": "report", "TableModel": "A table of the report", "Resources": "resources",
 }  # fmt: skip
 """Parts of a sweep in the order of the page, by their names in the schema, and what the page calls them."""
 SERVED = {

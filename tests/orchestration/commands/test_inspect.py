@@ -61,7 +61,7 @@ def test_place_prints_the_device_of_every_node(capsys, tmp_path):
     row = np.array([[problem.network.index(found["placement"][name]) for name in problem.graph.names]])
     assert Simulator().evaluate(problem, row).objective[0] == found["objective"] >= found["bound"] > 0
     assert found["makespan"] != found["objective"]
-    slow = printed(capsys, *words, "--objective", "makespan")
+    slow = printed(capsys, *words, "--objective", "makespan", "--overwrite")
     assert slow["objective_name"] == "makespan" and slow["objective"] == slow["makespan"]
 
 

@@ -1,25 +1,29 @@
 """Whoever could reach a cluster without being meant to is named."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from orchestration.driver.exposure import TOKEN, notes
 
 
 @pytest.fixture
-def token(tmp_path, monkeypatch):
-    """A token of Ray's making, in a home folder that everybody may enter."""
-    monkeypatch.setenv("HOME", str(tmp_path))
+def token(monkeypatch):
+    """A token of Ray's making, in a home folder that everybody may enter; pytest's own temporary folders are closed to others."""
+    folder = tempfile.TemporaryDirectory()
+    home = Path(folder.name)
+    home.chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
-    path = tmp_path / TOKEN
-    path.parent.mkdir()
+    path = home / TOKEN
+    path.parent.mkdir(mode=0o755)
     path.write_text("0" * 64)
     path.chmod(0o600)
-    for folder in path.resolve().parents:
-        if folder.is_relative_to(tmp_path.parents[1]) and folder.stat().st_mode & 0o011 == 0:
-            folder.chmod(0o755)
-    return path
+    yield path
+    folder.cleanup()
 
 
 def test_ray_without_a_token_is_told_where_others_reach_it(token, monkeypatch):

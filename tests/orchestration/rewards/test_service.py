@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import os
 import sqlite3
 import time
 from collections import Counter
@@ -355,8 +356,10 @@ def test_on_ray_the_service_gives_what_the_simulator_gives(ray_session):
     assert np.array_equal(got.seconds, expected.seconds)
     ray_session.kill(service, no_restart=False)
     assert np.array_equal(client.evaluate(problem, batch, 3, first=5).seconds, expected.seconds)
-    with pytest.raises(InfrastructureError, match="no host serves 'simulator:lab'; served are: simulator"):
-        ServiceClient(service, EvaluatorSpec("simulator", {"host": "lab"}), "t").evaluate(problem, batch[:1])
+    with pytest.raises(InfrastructureError, match="no host serves 'dataflow:lab'; served are: simulator"):
+        ServiceClient(
+            service, EvaluatorSpec("dataflow", {"host": "lab", "devices": [f"cpu:{min(os.sched_getaffinity(0))}"]}), "t"
+        ).evaluate(problem, batch[:1])
     ray_session.kill(service)
 
 

@@ -23,7 +23,7 @@ problems:
   graphs: {small: {file: small.xml}}
 methods: {a: {method: single-device, device: a}, b: {method: single-device, device: b}}
 budget: 1
-evaluator: {kind: openvino, devices: {a: CPU, b: {plugin: CPU, precision: f32}}, models: {small: {file: MODEL}}}
+evaluator: {kind: openvino, devices: {a: CPU, b: {device: CPU, precision: f32}}, models: {small: {file: MODEL}}}
 """
 NETWORK = """{"format": "placewright/1", "network": {
   "devices": [{"name": "a", "kind": "cpu", "speed": 1e9}, {"name": "b", "kind": "cpu", "speed": 1e9}],
