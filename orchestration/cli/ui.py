@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", default_uri(args.output), "--default-artifact-root", artifacts]
     command += ["--host", args.host, "--port", str(args.port), "--workers", "1"]
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}  # jobs of language models: processes that nobody needs here
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server ends with this process
     server = subprocess.Popen(command, env=environment)
     try:
         _announce(server, f"http://{args.host}:{args.port}", args.output)
