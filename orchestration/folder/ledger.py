@@ -249,9 +249,12 @@ class Ledger:
 
     def _mend(self) -> None:
         """Cut off a last line that a killed driver did not finish; its trial was not recorded and runs again."""
-        self._file.seek(0)
-        whole = sum(len(raw) for raw in self._file if raw.endswith(b"\n"))
-        self._file.seek(self._file.truncate(whole))
+        if self._file.seek(0, os.SEEK_END):
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read(1) != b"\n":  # seldom: all lines are read once more
+                self._file.seek(0)
+                whole = sum(len(raw) for raw in self._file if raw.endswith(b"\n"))
+                self._file.seek(self._file.truncate(whole))
 
     def append(self, ended: Iterable[TrialEnd]) -> None:
         """Record trials that ended; on disk when this returns."""
