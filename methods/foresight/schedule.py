@@ -9,7 +9,7 @@ import numba
 import numpy as np
 
 from envs.problem.problem import Problem
-from methods.placing.list_scheduling import Tasks, _must_use, _ready_time, _slot, tasks_of
+from methods.placing.list_scheduling import Tasks, _book, _must_use, _ready_time, _slot, tasks_of
 
 
 class Guidance(NamedTuple):
@@ -84,9 +84,7 @@ def _one(tasks, bias, priority, patience, gaps, starts, finishes, finish, device
                 home[lead] = best
                 used[best] += need
             device[v], finish[v] = best, best_begin + tasks.seconds[v, best]
-            for i in range(count[best], best_place, -1):
-                starts[best, i], finishes[best, i] = starts[best, i - 1], finishes[best, i - 1]
-            starts[best, best_place], finishes[best, best_place] = best_begin, finish[v]
+            _book(starts[best], finishes[best], count[best], best_place, best_begin, finish[v])
             count[best] += 1
         for e in range(tasks.out_pointer[v], tasks.out_pointer[v + 1]):
             child = tasks.children[e]

@@ -14,28 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.problem.measurement import Measurements
-from envs.problem.ranges import Count, Positive, Share, ShareAboveNone
+from envs.problem.ranges import Count
 from methods.contract.method import Method, Proposal
 from methods.placing.starts import good_starts
-from methods.searching.annealing import Annealing
+from methods.searching.annealing import Annealing, AnnealingSettings
 
 
 @dataclass(frozen=True)
-class LocalSearchConfig:
+class LocalSearchConfig(AnnealingSettings):
     """How wide and how hot to search."""
 
     batch: Count = 8
     """Neighbours proposed a round."""
-    temperature: Positive = 0.01
-    """Initial temperature, as a part of the current objective."""
-    cooling: ShareAboveNone = 0.97
-    """Factor on the temperature a round."""
-    patience: Count = 60
-    """Rounds without a new best before a restart."""
-    critical: Share = 0.7
-    """Probability that a move starts on the critical chain."""
-    elite: Count = 6
-    """Good placements kept to restart from."""
 
 
 class LocalSearch(Method):

@@ -329,6 +329,14 @@ def _slot(starts, finishes, count, ready, length, insertion):
 
 
 @numba.njit(cache=True, nogil=True)
+def _book(starts, finishes, count, place, begin, end):
+    """Puts a task into its `_slot` of a device; those after it move on by one place."""
+    for i in range(count, place, -1):
+        starts[i], finishes[i] = starts[i - 1], finishes[i - 1]
+    starts[place], finishes[place] = begin, end
+
+
+@numba.njit(cache=True, nogil=True)
 def _ready_time(tasks, v, k, device, finish):
     ready = 0.0
     for e in range(tasks.in_pointer[v], tasks.in_pointer[v + 1]):
@@ -387,9 +395,7 @@ def _list_schedule(tasks, order, pinned, devices, insertion, by_start, device, s
             home[lead] = best
             used[best] += need
         device[v], start[v], finish[v] = best, best_begin, best_begin + tasks.seconds[v, best]
-        for i in range(count[best], best_place, -1):
-            starts[best, i], finishes[best, i] = starts[best, i - 1], finishes[best, i - 1]
-        starts[best, best_place], finishes[best, best_place] = start[v], finish[v]
+        _book(starts[best], finishes[best], count[best], best_place, start[v], finish[v])
         count[best] += 1
     for v in range(n):
         if tasks.follows[v]:

@@ -14,13 +14,15 @@ What makes it strong at small budgets:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
+from envs.problem.ranges import Count, Positive, Share, ShareAboveNone
 from envs.simulators.period import device_loads
 from methods.placing.constraints import fit_memory, unit_of, units
 from methods.placing.list_scheduling import critical_chain, planned
@@ -31,33 +33,20 @@ STUCK = 5
 it is left to them: those of list schedules are scattered, so that moves of connected operations gain less there."""
 
 
-class AnnealingSettings(Protocol):
-    """How hot and how patient; what the settings mean is said where methods declare them."""
+@dataclass(frozen=True)
+class AnnealingSettings:
+    """How hot and how patient to search."""
 
-    @property
-    def temperature(self) -> float:
-        """Initial temperature, as a part of the current objective."""
-        ...
-
-    @property
-    def cooling(self) -> float:
-        """Factor on the temperature a round."""
-        ...
-
-    @property
-    def patience(self) -> int:
-        """Rounds without a new best before a restart."""
-        ...
-
-    @property
-    def critical(self) -> float:
-        """Probability that a move starts on the critical chain."""
-        ...
-
-    @property
-    def elite(self) -> int:
-        """Good placements kept to restart from."""
-        ...
+    temperature: Positive = 0.01
+    """Initial temperature of the moves' current placement, as a part of its objective."""
+    cooling: ShareAboveNone = 0.97
+    """Factor on the temperature a round."""
+    patience: Count = 60
+    """Rounds without a new best before the moves restart from one of the best placements, shaken and hot."""
+    critical: Share = 0.7
+    """Probability that a move starts on the critical chain."""
+    elite: Count = 6
+    """Best placements that are kept, to restart from and to vary."""
 
 
 class Annealing:

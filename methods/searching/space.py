@@ -20,7 +20,7 @@ from envs.problem.ranges import Count, Positive, Share, ShareAboveNone
 from methods.placing.constraints import fit_memory
 from methods.placing.meta_ops import enumerate_meta_ops
 from methods.placing.starts import good_starts
-from methods.searching.annealing import Annealing
+from methods.searching.annealing import Annealing, AnnealingSettings
 
 MOST_GAIN = 0.05
 """Gains count up to this, so that one lucky proposal does not decide what is drawn from then on."""
@@ -31,15 +31,13 @@ EXPLORE = 0.05
 
 
 @dataclass(frozen=True)
-class SpaceSettings:
+class SpaceSettings(AnnealingSettings):
     """How far and how wide to vary."""
 
     batch: Count = 8
     """Points proposed a round."""
     step: Positive = 0.05
     """Standard deviation of a step of a factor's logarithm."""
-    elite: Count = 6
-    """Best points that are varied on."""
     greed: ShareAboveNone = 0.4
     """Probability that the best of them is taken, then of the next if it is not, and so on."""
     change_heuristic: Share = 0.3
@@ -48,14 +46,6 @@ class SpaceSettings:
     """Probability that it draws its factor on transfers anew."""
     moves: Share = 0.5
     """Probability that a proposal is a move of local search, where that does not depend on what gained before."""
-    temperature: Positive = 0.01
-    """Initial temperature of the moves' current placement, as a part of its objective."""
-    cooling: ShareAboveNone = 0.97
-    """Factor on the temperature a round."""
-    patience: Count = 60
-    """Rounds without a new best before the moves restart from one of the best points, shaken and hot."""
-    critical: Share = 0.7
-    """Probability that a move starts on the critical chain."""
 
 
 @dataclass(eq=False)
