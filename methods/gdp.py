@@ -68,6 +68,7 @@ class GdpConfig:
     layers: Count = 2
     """Layers of the placer, the conditioning one aside."""
     heads: Count = 4
+    """Heads of the placer's attention; they share an embedding of ``size``, so a divisor of that."""
     segment: Count = 128
     """Operations in a segment."""
     attention: bool = True

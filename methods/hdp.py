@@ -55,6 +55,7 @@ class HdpConfig:
     groups: Width = 256
     """Groups that the grouper chooses among."""
     grouper_hidden: Width = 64
+    """Hidden units of the grouper."""
     embedding: Width = 64
     """Length of an operation's features as the placer sees them."""
     hidden: Width = 512
@@ -64,7 +65,7 @@ class HdpConfig:
     tanh_constant: NotNegative = 5.0
     """C of logits C·tanh(logits / T)."""
     temperature: Positive = 10.0
-    """T."""
+    """T of logits C·tanh(logits / T)."""
     repair: bool = True
     """Move what overflows a device's memory before a placement is proposed."""
     learning: HdpLearningConfig = field(default_factory=HdpLearningConfig)

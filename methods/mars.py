@@ -63,11 +63,14 @@ class MarsConfig:
 
     features: MarsFeatureConfig = field(default_factory=MarsFeatureConfig)
     encoder: Literal["gcn", "graphsage"] = "gcn"
+    """The graph network: Mars's GCN (equation 1), the only one that `pretrain` trains, or GDP's GraphSAGE."""
     size: Width = 256
     """Units of the graph network."""
     layers: Count = 3
     """Layers of the graph network."""
     placer: Literal["segments", "seq2seq", "transformer-xl", "mlp"] = "segments"
+    """What turns embeddings into devices (section 3.3, Table 1): a sequence-to-sequence network segment by segment, or over the whole
+    sequence at once; GDP's Transformer-XL; or a perceptron, each operation by itself."""
     hidden: Width = 512
     """Units of the placer (of ``transformer-xl``, ``size`` instead)."""
     attention: WidthOrNone = 0

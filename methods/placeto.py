@@ -65,6 +65,7 @@ class PlacetoConfig(EpisodeConfig):
     imitation_episodes: CountOrNone = 0
     """Traversals of `pretrain`, over all problems; each is an update."""
     imitation_learning_rate: NotNegative = 1e-3
+    """Of Adam, in `pretrain`."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.exploration <= 1.0:

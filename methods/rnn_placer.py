@@ -59,6 +59,8 @@ class RnnPlacerConfig:
     """Settings of the RNN placer."""
 
     features: Literal["giph", "types"] = "giph"
+    """What is known of an operation: as in GiPH's Appendix B.7 (required hardware, compute requirement, bytes of outgoing edges), or as in
+    Mirhoseini et al. (type and output shape); its neighbours either way."""
     coarsen: Chains = "none"
     """Chains to merge first (`methods.placing.coarsening.coarsen`): fewer positions."""
     hidden: Width = 512
@@ -68,7 +70,7 @@ class RnnPlacerConfig:
     tanh_constant: NotNegative = 5.0
     """C of logits C·tanh(logits / T)."""
     temperature: Positive = 10.0
-    """T."""
+    """T of logits C·tanh(logits / T)."""
     repair: bool = True
     """Move what overflows a device's memory before a placement is proposed."""
     learning: RnnLearningConfig = field(default_factory=RnnLearningConfig)

@@ -73,10 +73,14 @@ class DopplerConfig:
     episodes: Count = 4000
     """Episodes over which learning rate and ε fall (4,000 for ChainMM and FFNN, 8,000 for the Llama graphs)."""
     learning_rate: NotNegative = 1e-4
+    """Of Adam, in stages II and III, at their first episode (section 7.1)."""
     final_learning_rate: NotNegative = 1e-7
+    """Reached linearly after ``episodes`` (section 7.1), and kept from then on."""
     epsilon: Share = 0.2
     """Probability of a random action, falling linearly to 0."""
     exploration: Literal["epsilon-greedy", "softmax"] = "epsilon-greedy"
+    """How actions are chosen: the policy's best, but with probability ``epsilon`` a random one (section 7.1); or drawn from the policy's
+    probabilities (not in the paper)."""
     temperature: Positive = 1.0
     """Logits are divided by it where actions are drawn from the policy: below 1, fewer of them differ from its best."""
     entropy: NotNegative = 1e-2
@@ -98,6 +102,7 @@ class DopplerConfig:
     standardize: bool = True
     """Divide rewards by their standard deviation: that of earlier ones, or of the update's."""
     failure_factor: Positive = 2.0
+    """A placement that failed costs this many times the slowest of its problem that did not."""
     episodes_per_update: Count = 1
     """Episodes (of one problem) whose gradients make one update."""
     select: Literal["learned", "longest-path"] = "learned"
@@ -107,17 +112,21 @@ class DopplerConfig:
     message_passing: Literal["episode", "step"] = "episode"
     """Once an episode (section 5.3), or once a step (Appendix H.3)."""
     costs: Costs = "seconds"
+    """What the features count: seconds by the problem's cost model, or FLOPs and 4 times the bytes as Appendix D has it."""
     inputs_everywhere: bool = True
     """Whether inputs that cost nothing are taken to be on every device (Algorithm 1)."""
     positions: bool = False
     """Whether nodes also show their place in the graph, which tells shards of one operator apart."""
     hidden: Width = 32
+    """Units of the graph network and of both policies' hidden layers; the paper gives none."""
     rounds: Count = 3
     """Iterations of message passing, K."""
     imitation_episodes: Count = 2000
     """Episodes of stage I, over all problems."""
     imitation_episodes_per_update: Count = 4
+    """Episodes (of one problem) whose gradients make one update of stage I."""
     imitation_learning_rate: NotNegative = 3e-3
+    """Of Adam, in stage I, at its first episode."""
     imitation_final_learning_rate: NotNegative = 1e-4
     """Reached linearly at the end of stage I."""
 

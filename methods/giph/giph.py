@@ -57,9 +57,13 @@ class GiphConfig(EpisodeConfig):
     """Settings of GiPH; defaults as in the paper."""
 
     variant: Variant = "giph"
+    """The policy's network: GiPH (section 4.2), or one of those that Appendix B.6 compares it with; ``giph-k`` passes messages k times,
+    ``giph-task-eft`` chooses tasks only and moves each to where it ends earliest."""
     rounds: Count = 3
     """k of ``giph-k``."""
     potential: Potential = "inputs"
+    """Start-time potential among the features (Appendix B.7): left out (Figure 15), when all inputs would be there, or when the tasks
+    ahead in the device's queue would be done as well (not in the paper)."""
     paths: bool = False
     """Add what the schedule says of each option: gain in finish time, slack, and lateness for its children (not in the paper)."""
     scaling: Literal["range", "unit"] = "range"

@@ -26,6 +26,8 @@ class RoundRobinConfig:
     """What a layer is, and which device it goes to."""
 
     order: Literal["levels", "layers", "blocks"] = "levels"
+    """What goes to the devices: topological levels, in blocks of the device's share of the work; the model's own layers, one after another
+    in turn; or blocks of equally many of them."""
     recurrent: tuple[str, ...] = ()
     """Graphs that are placed in the order ``layers`` whatever ``order`` says, by name."""
     one_device: tuple[str, ...] = ()

@@ -74,12 +74,15 @@ class HsdagConfig:
     coarsen: Chains = "operations"
     """Chains to merge before anything else (Appendix G; `methods.placing.coarsening.coarsen`)."""
     hidden_channel: Width = 128
+    """Units of every hidden layer, and length of the embeddings."""
     layer_trans: Count = 2
     """Layers of the MLP before the GCN."""
     layer_gnn: Count = 2
+    """Layers of the GCN (equation 6)."""
     layer_parsingnet: Count = 2
     """Layers of the MLP φ of the edge scores."""
     activation_final: bool = True
+    """Whether a ReLU follows the GCN's last layer."""
     dropout_network: ShareBelowOne = 0.2
     """Share of edges left out of a step."""
     dropout_parsing: ShareBelowOne = 0.0
@@ -87,6 +90,7 @@ class HsdagConfig:
     levels: CountOrNone = 1
     """How often the graph is parsed in a step; 0 goes on until no edge is left."""
     learning_rate: NotNegative = 1e-4
+    """Learning rate of Adam (Table 6)."""
     max_episodes: CountOrNone = 100
     """0 goes on until the budget is spent."""
     update_timestep: Count = 20

@@ -30,7 +30,9 @@ class PolicyGradientConfig:
     window: Count = 20
     """Latest placements of each problem that an update learns from; the first update waits until there are so many."""
     epochs: Count = 3
+    """Times that an update goes over its placements."""
     minibatches: Count = 4
+    """Parts into which the placements of an epoch are shuffled, each of them one step of Adam."""
     clip_ratio: Positive = 0.2
     """ε of the clipped objective."""
     ratio: Literal["decision", "placement"] = "decision"

@@ -23,10 +23,12 @@ class LearningConfig:
     """How a policy gradient becomes new weights. Defaults are GiPH's (section 5)."""
 
     discount: Share = 0.97
-    """γ."""
+    """γ: what a reward counts one step later, against one now."""
     discount_gradient: bool = True
     """Weigh the gradient of step t by γ^t (Appendix B.7)."""
     baseline: Baseline = "earlier-rewards"
+    """Taken off the return of a step: nothing; the mean of the episode's rewards before it (GiPH, Appendix B.7); or the mean return at that
+    step of the other episodes of its group."""
     normalize: bool = False
     """Divide the advantages of a batch by their standard deviation."""
     entropy: NotNegative = 0.0

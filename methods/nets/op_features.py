@@ -38,6 +38,7 @@ class OpFeatureConfig:
     """Which features there are, types aside."""
 
     output_shapes: bool = True
+    """Shape of the output."""
     input_shapes: bool = False
     """Shape of the first input."""
     adjacent: WidthOrNone = 6

@@ -69,6 +69,11 @@ def test_numbers_have_bounds_and_nothing_beyond_them_is_accepted(listed, name):
                 configure(name, {setting.name: beyond})
 
 
+@pytest.mark.parametrize("name", names())
+def test_every_setting_says_what_it_means(listed, name):
+    assert [s.name for s in listed[name].settings if len(s.help.split()) < 2] == []
+
+
 def test_inherited_and_nested_settings_have_their_meaning(listed):
     giph = {s.name: s for s in listed["giph"].settings}
     assert giph["batch"].help == "Episodes in lockstep, and between updates."
