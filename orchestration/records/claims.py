@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 
@@ -19,7 +20,7 @@ WIDTH = 140
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a paper. All words, because a page shows them as they are."""
+    """One claim of a paper. Figures are words, because a page shows them as they are."""
 
     paper: str
     claim: str
@@ -39,6 +40,8 @@ class Claim:
     page: str
     """``docs/results/PAGE.md`` has the whole table."""
     why: str = ""
+    main: bool = False
+    """It stands in the abstract or in the paper's main table, and so in RESULTS.md."""
     number: int = 0
     """Its place in the file, from 1."""
 
@@ -54,12 +57,16 @@ def read_claims(path: Path) -> list[Claim]:
     return [_claim(entry, number, path) for number, entry in enumerate(entries, 1)]
 
 
-def _claim(entry: dict[str, str], number: int, path: Path) -> Claim:
+def _claim(entry: dict[str, Any], number: int, path: Path) -> Claim:
     fields = {f.name: f for f in dataclasses.fields(Claim) if f.name != "number"}
     where = f"{path.name}, claim {number}"
     for key, value in entry.items():
         if key not in fields:
             raise InputError(f"{where}: unknown key {key!r}{nearest(key, fields)}")
+        if key == "main" and value is True:
+            continue
+        if key == "main":
+            raise InputError(f"{where}: main is {value!r}; write true, or leave it out")
         if not isinstance(value, str) or not value.strip():
             raise InputError(f"{where}: {key} is {value!r}; write a text, in quotes where it looks like a number")
     missing = [name for name, f in fields.items() if f.default is dataclasses.MISSING and name not in entry]
@@ -81,18 +88,24 @@ def verdicts(claims: Sequence[Claim]) -> str:
     return "\n".join([*lines, f"| all | {len(claims)} | {' | '.join(map(str, totals))} |"])
 
 
+def main_claims(claims: Sequence[Claim]) -> str:
+    """A line a main claim of any paper, and where its verdict leads: to what stands behind it."""
+    chosen = [c for c in claims if c.main]
+    lines = ["| paper | claim | published | ours | at best | verdict | rests on | sweep |", "|---|---|---|---|---|---|---|---|"]
+    for c in chosen:
+        sweep = next((Path(word).with_suffix("").name for word in c.command.split() if word.endswith(".yaml")), "–")
+        figures = f"{c.published} | {c.ours} | {c.best}"
+        lines.append(f"| {c.paper} | {c.claim} | {figures} | {_verdict(c)} | {c.basis} | {sweep} |")
+    return "\n".join([*lines, "", *(f"[{c.number}]: docs/results/{c.page}.md#{anchor(c)}" for c in chosen)])
+
+
 def overview(claims: Sequence[Claim], paper: str) -> str:
-    """A line a claim; its verdict leads to what stands behind it."""
+    """A line a claim of a paper, for the paper's own page; its verdict leads to what stands behind it."""
+    chosen = _of(claims, paper)
     lines = ["| place | claim | published | ours | at best | verdict | rests on |", "|---|---|---|---|---|---|---|"]
-    for c in _of(claims, paper):
-        verdict = f"**{c.verdict}**" if c.verdict == "does not hold" else c.verdict
-        lines.append(f"| {c.place} | {c.claim} | {c.published} | {c.ours} | {c.best} | [{verdict}][{c.number}] | {c.basis} |")
-    return "\n".join(lines)
-
-
-def links(claims: Sequence[Claim]) -> str:
-    """Where the verdicts of `overview` lead."""
-    return "\n".join(f"[{c.number}]: docs/results/claims.md#{anchor(c)}" for c in claims)
+    for c in chosen:
+        lines.append(f"| {c.place} | {c.claim} | {c.published} | {c.ours} | {c.best} | {_verdict(c)} | {c.basis} |")
+    return "\n".join([*lines, "", *(f"[{c.number}]: #{anchor(c)}" for c in chosen)])
 
 
 def details(claims: Sequence[Claim], paper: str) -> str:
@@ -106,8 +119,13 @@ def _paragraph(c: Claim) -> str:
     return "\n".join([f'<a id="{anchor(c)}"></a>', *textwrap.wrap(text, WIDTH, break_on_hyphens=False), "", f"    {c.command}"])
 
 
+def _verdict(c: Claim) -> str:
+    """With a link, whose address stands below the table: lines of a page can then be read."""
+    return f"[{f'**{c.verdict}**' if c.verdict == 'does not hold' else c.verdict}][{c.number}]"
+
+
 def anchor(c: Claim) -> str:
-    """Where a claim stands on the page of claims."""
+    """Where a claim stands on its paper's page."""
     return f"claim-{c.number}"
 
 

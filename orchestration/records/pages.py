@@ -43,7 +43,7 @@ def fill(text: str, known: Sequence[Claim], root: Path, name: str) -> str:
 def render(words: str, known: Sequence[Claim], root: Path) -> str:
     """One part of a page.
 
-    ``verdicts``, ``links``, ``claims PAPER``, ``details PAPER``, ``leaderboard SWEEP``, or ``by-graph SWEEP unit=ms against=METHOD``.
+    ``verdicts``, ``main``, ``claims PAPER``, ``details PAPER``, ``leaderboard SWEEP``, or ``by-graph SWEEP unit=ms against=METHOD``.
 
     Raises:
         InputError: if the words are not of these.
@@ -53,7 +53,7 @@ def render(words: str, known: Sequence[Claim], root: Path) -> str:
     names = [word for word in rest if "=" not in word]
     makers: dict[str, Callable[..., str]] = {
         "verdicts": lambda: claims.verdicts(known),
-        "links": lambda: claims.links(known),
+        "main": lambda: claims.main_claims(known),
         "claims": lambda paper: claims.overview(known, paper),
         "details": lambda paper: claims.details(known, paper),
         "leaderboard": lambda sweep: tables.leaderboard(read_record(root / RESULTS, sweep)),

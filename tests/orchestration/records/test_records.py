@@ -26,7 +26,7 @@ def entry(tmp_path, text):
 
 def test_pages_are_what_results_make():
     made = pages.make(ROOT)
-    assert {page.name for page in made} >= {"RESULTS.md", "claims.md"}
+    assert {page.name for page in made} >= {"RESULTS.md", "demo.md", *(f"{c.page}.md" for c in CLAIMS)}
     assert [page.name for page, text in made.items() if page.read_text(encoding="utf-8") != text] == []  # else: make results
 
 
@@ -35,6 +35,18 @@ def test_every_paper_has_claims_and_a_command_for_each():
     files = [word for c in CLAIMS for word in c.command.split() if word.endswith(".yaml")]
     assert [f for f in files if not (ROOT / f).is_file()] == []
     assert [c.page for c in CLAIMS if not (ROOT / "docs" / "results" / f"{c.page}.md").is_file()] == []
+
+
+def test_the_first_page_of_results_is_one_screen():
+    """Every paper has its main claims there, and every verdict leads to where the claim is told on the paper's page."""
+    page = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len(rows) <= 32 and max(len(line) for line in rows) <= 160
+    assert {c.paper for c in CLAIMS if c.main} == {c.paper for c in CLAIMS}
+    for c in CLAIMS:
+        own = (ROOT / "docs" / "results" / f"{c.page}.md").read_text(encoding="utf-8")
+        assert own.count(f'<a id="claim-{c.number}"></a>') == own.count(f"\n[{c.number}]: #claim-{c.number}\n") == 1
+        assert (f"\n[{c.number}]: docs/results/{c.page}.md#claim-{c.number}\n" in page) == c.main == (f"][{c.number}] |" in page)
 
 
 def test_rows_with_one_seed_or_short_tiers_say_so():
@@ -49,6 +61,7 @@ def test_rows_with_one_seed_or_short_tiers_say_so():
         (("verdict: holds", "verdict: hold"), "claims.yaml, claim 1: verdict 'hold'; did you mean 'holds'?"),
         (("best: '3'", "best: 3"), "claims.yaml, claim 1: best is 3; write a text, in quotes where it looks like a number"),
         (("basis:", "bases:"), "claims.yaml, claim 1: unknown key 'bases'; did you mean 'basis'?"),
+        (("page: gdp", "page: gdp\nmain: 'yes'"), "claims.yaml, claim 1: main is 'yes'; write true, or leave it out"),
         (("place: Table 1\n", ""), "claims.yaml, claim 1: place is missing"),
     ],
 )
