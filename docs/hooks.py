@@ -32,6 +32,8 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Let links between files of the repository lead to their pages; to what is no page, to nothing."""
+    if not re.search(r"^## ", markdown, re.MULTILINE):
+        page.meta["hide"] = ["toc"]  # a page without parts needs no list of them: its tables have the room
     origin = next((file for file, made in FROM_THE_ROOT.items() if made == page.file.src_uri), f"docs/{page.file.src_uri}")
     depth = "../" * page.file.src_uri.count("/")
 

@@ -50,7 +50,7 @@ class MethodInfo:
 
     name: str
     summary: str
-    """First line of its module's docstring."""
+    """First sentence or sentences of its module's docstring, on one line."""
     source: str
     """The module, and the package if it is not ours."""
     fixed_list: bool
@@ -99,7 +99,7 @@ def _method(name: str, method: type[Method]) -> MethodInfo:
 
     return MethodInfo(
         name=name,
-        summary=(inspect.getdoc(sys.modules[method.__module__]) or inspect.getdoc(method) or "").partition("\n")[0],
+        summary=" ".join((inspect.getdoc(sys.modules[method.__module__]) or inspect.getdoc(method) or "").partition("\n\n")[0].split()),
         source=method.__module__ + package,
         fixed_list=issubclass(method, FixedList),
         learns=has("policy"),
