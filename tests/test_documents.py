@@ -73,7 +73,7 @@ def test_the_readmes_commands_exist(capsys):
 
 
 def test_the_readmes_sweep_is_valid(tmp_path):
-    (sweep,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    (sweep,) = re.findall(r"```yaml title=\"first-look.yaml\"\n(.*?)```", README, re.DOTALL)
     (tmp_path / "first-look.yaml").write_text(sweep)
     graph = '{"format": "placewright/1", "graph": {"nodes": [{"name": "a", "flops": 1}], "edges": []}}'
     (tmp_path / "my-graph.json").write_text(graph)

@@ -319,17 +319,6 @@ def test_the_image_runs_without_root_and_with_tokens():
 # Guide
 
 
-def test_commands_of_the_guide_parse():
-    from orchestration.cli.main import make_parser
-
-    text = (INFRA / "README.md").read_text()
-    lines = [line.strip() for block in re.findall(r"```\n(.*?)```", text, re.S) for line in re.sub(r"\\\n", " ", block).splitlines()]
-    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("placewright ")]
-    assert len(commands) >= 4
-    for command in commands:
-        make_parser().parse_args(command[1:])
-
-
 def test_files_named_in_the_guide_exist():
     text = (INFRA / "README.md").read_text()
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
