@@ -39,7 +39,7 @@ def _merge(a, b, first, second, left, right):
         return a
     root = -1
     parent = -1
-    while a >= 0 and b >= 0:
+    while a >= 0:
         if first[b] < first[a] or (first[b] == first[a] and second[b] < second[a]):
             a, b = b, a
         if root < 0:
@@ -51,7 +51,7 @@ def _merge(a, b, first, second, left, right):
         rest = right[a]
         right[a] = left[a]
         a = rest
-    left[parent] = a if a >= 0 else b
+    left[parent] = b
     return root
 
 

@@ -118,6 +118,17 @@ def test_the_first_operation_waits_in_line_like_any_other():
     assert found.start[0].tolist() == [10.0, 0.0, 15.0, 0.0, 0.0] and found.seconds.tolist() == [16.0]
 
 
+@pytest.mark.parametrize("simulator", [Simulator(), ReferenceSimulator()])
+def test_of_what_ends_at_one_time_that_which_began_first_comes_first(simulator):
+    """x (number 2) runs from 2 to 4 and y (number 1) from 3 to 4; what each sends to the last device comes at 5."""
+    graph = ComputationGraph(
+        list("syxuw"), ["op"] * 5, [1.0, 1.0, 2.0, 1.0, 1.0], np.zeros(5), [(0, 1), (0, 2), (2, 3), (1, 4)], [2.0, 1.0, 1.0, 1.0]
+    )
+    problem = Problem(graph, DeviceNetwork(list("abcd"), 1.0, 1.0, 0.0))
+    found = simulator.evaluate(problem, np.array([[0, 1, 2, 3, 3]]), trace=True)
+    assert found.start[0].tolist() == [0.0, 3.0, 2.0, 5.0, 6.0]
+
+
 def test_what_fits_to_the_last_byte_fits():
     for memory, outcome in ((24.0, Outcome.OK), (23.5, Outcome.OUT_OF_MEMORY)):  # b: 8 bytes of output and 16 of parameters
         problem = two_tasks(memory=np.array([8.0, memory]))
