@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,17 @@ class Foresight(Method):
         self._experts, self._features = experts, features(self.problem, self.problem.compute_seconds)
         self._factors, self._round = np.ones(self.problem.compute_seconds.shape), 0
         self._order = experts.order(self._features.graph, self.config.experts)
+        vars(self).pop("_search", None)
+
+    @cached_property
+    def _search(self) -> SpaceSearch:
+        """Made when it is first asked for: its starts take time, and whoever builds a method may only want to know that it can be."""
         first = self._placed(Points.plain(self.problem, self._order))
         given = one_go_points(self.problem, int(self.seed.generate_state(1)[0] >> 1))
         plain = self._placed(Points.plain(self.problem, np.arange(KINDS)))
         starts = [first, given, plain] if self.problem.objective == "makespan" else [given, plain, first]
         kinds = np.unique(np.concatenate((np.arange(KINDS), self._order)))
-        self._search = SpaceSearch(self.problem, self.config, self.rng, self._decode, starts, kinds)
+        return SpaceSearch(self.problem, self.config, self.rng, self._decode, starts, kinds)
 
     def _placed(self, points: Points) -> Points:
         points.placement = fit_memory(self.problem, self._decode(points))
@@ -118,12 +124,13 @@ class Foresight(Method):
 
     def restore(self, state: dict[str, Any]) -> None:
         self._begin(Experts.of(state["experts"]))
+        search = self._search  # its starts are of the problem as it was given, before any correction
         super().restore(state)
         self._beliefs.total, self._beliefs.count = (np.array(state["beliefs"][key]) for key in ("total", "count"))
         self._round = int(state["round"])
         if self._beliefs.wrong:
             self._correct()
-        self._search.restore(state["search"])
+        search.restore(state["search"])
 
 
 def _decode(problem: Problem, experts: Experts, seen: Features, points: Points, factors: np.ndarray) -> np.ndarray:

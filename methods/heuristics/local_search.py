@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from envs.problem.measurement import Measurements
 from envs.problem.ranges import Count
@@ -36,9 +39,13 @@ class LocalSearch(Method):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._starts = good_starts(self.problem, int(self.seed.generate_state(1)[0] >> 1))
         self._started = 0
         self._annealing = Annealing(self.problem, self.config, self.rng)
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        """int16[S, V], made when first asked for: whoever builds a method may only want to know that it can be."""
+        return good_starts(self.problem, int(self.seed.generate_state(1)[0] >> 1))
 
     def propose(self, n: int) -> list[Proposal]:
         if self._started < len(self._starts):

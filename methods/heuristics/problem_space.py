@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,12 +41,13 @@ class ProblemSpace(Method):
     Config = ProblemSpaceConfig
     wants_trace = True
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    @cached_property
+    def _search(self) -> SpaceSearch:
+        """Made when it is first asked for: its starts take time, and whoever builds a method may only want to know that it can be."""
         given, kinds = one_go_points(self.problem, int(self.seed.generate_state(1)[0] >> 1)), np.arange(KINDS)
         plain = Points.plain(self.problem, kinds)
         plain.placement = fit_memory(self.problem, self._decode(plain))
-        self._search = SpaceSearch(self.problem, self.config, self.rng, self._decode, [given, plain], kinds)
+        return SpaceSearch(self.problem, self.config, self.rng, self._decode, [given, plain], kinds)
 
     def _decode(self, points: Points) -> np.ndarray:
         return varied_schedules(self.problem, np.exp(points.factors.astype(np.float64)), points.dearer, points.kind)

@@ -70,7 +70,7 @@ def _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchr
         held[home] += parameter_bytes[v]
         if not free[v]:
             phase_left[2 * levels[v]] += 1
-            references[v] = 1 if pointer[v] == pointer[v + 1] else 0
+            references[v] = 0  # of consumers that wait; what has none is kept to the end
         for e in range(pointer[v], pointer[v + 1]):
             c = target[e]
             device = placement[c]
@@ -166,10 +166,10 @@ def _next_phase(phase, phase_left):
 @numba.njit(cache=True, nogil=True)
 def _must_wait(r, rivals, slots, queue, first, second):
     """Whether a device that shares some processors with ``r`` is busy, or has a task that comes before the next one of ``r``."""
-    if r >= rivals.shape[0]:
+    if r >= len(rivals):
         return False
     mine = queue[r]
-    for other in range(rivals.shape[0]):
+    for other in range(len(rivals)):
         if rivals[r, other]:
             if slots[other] == 0:
                 return True

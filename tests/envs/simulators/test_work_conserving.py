@@ -163,6 +163,22 @@ def test_memory_is_given_back():
         assert WorkConservingSimulator().evaluate(problem, np.zeros((1, 5), dtype=np.int16)).outcome[0] == outcome
 
 
+def test_a_placement_on_a_device_that_is_not_there_is_invalid_beside_one_that_is_not():
+    batch = np.array([[0, 0, 0, 1, 2], [0, 0, 0, 1, 1]], dtype=np.int16)
+    for simulator in (WorkConservingSimulator(), ReferenceWorkConservingSimulator()):
+        found = simulator.evaluate(diamond(), batch, trace=True)
+        assert found.outcome.tolist() == [Outcome.INVALID, Outcome.OK]
+        assert np.isnan(found.seconds[0]) and np.isnan(found.start[0]).all() and found.seconds[1] == 22
+
+
+def test_parameters_that_fill_a_device_to_the_last_byte_fit():
+    graph = ComputationGraph(["i", "a"], ["op"] * 2, [0.0, 1.0], np.zeros(2), [(0, 1)], [0.0], parameter_bytes=[0.0, 16.0])
+    for memory, outcome in ((16.0, Outcome.OK), (15.5, Outcome.OUT_OF_MEMORY)):
+        problem = Problem(graph, DeviceNetwork(("x",), 1.0, 1.0, 0.0, memory=memory))
+        for simulator in (WorkConservingSimulator(), ReferenceWorkConservingSimulator()):
+            assert simulator.evaluate(problem, np.zeros((1, 2), dtype=np.int16)).outcome[0] == outcome
+
+
 @share(0.25)
 @given(st.data(), disciplines)
 def test_every_schedule_is_lawful_and_never_idle(data, discipline):
