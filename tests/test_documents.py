@@ -28,6 +28,16 @@ def test_lines_can_be_read(page):
     assert long == []
 
 
+@pytest.mark.parametrize("page", [ROOT / "RESULTS.md", *sorted(ROOT.glob("docs/results/*.md"))], ids=lambda page: page.stem)
+def test_figures_have_columns_of_their_own(page):
+    """A cell has a figure with its interval, two that are compared, or words with a few numbers; lists of figures are columns."""
+    number = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    cells = [cell.strip() for row in rows for cell in re.sub(r"`[^`]*`|\]\([^)]*\)", "", row).split("|")]
+    assert [cell for cell in cells if len(number.findall(cell)) > 5] == []
+    assert [cell for cell in cells if re.search(r"\d.* / .*\d.* / |^\d[^a-z]*, [^a-z]*\d[^a-z]*, [^a-z]*, ", cell)] == []
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/tutorials/*.md")), ids=lambda page: page.stem)
 def test_the_tutorials_sweeps_and_code_can_be_read(page, tmp_path):
     """Quickly, what the slow tests run (tests/test_pages.py); methods and evaluators of a tutorial are known only there."""
