@@ -34,6 +34,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert {"index.html", "sweeps.html", "cluster.html", "results.html", "reference/methods.html", "reference/commands.html"} <= pages
     assert (tmp_path / "site" / "search" / "search_index.js").exists(), "search needs its index as a script to work without a server"
     for page in (tmp_path / "site").rglob("*.html"):
+        assert "```" not in page.read_text(encoding="utf-8"), f"{page.name} has a code block that is none"
         fetched = re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"?(https?://[^\">\s]+)", page.read_text(encoding="utf-8"))
         assert fetched == [], f"{page.name} fetches {fetched}"
 

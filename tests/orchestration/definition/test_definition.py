@@ -441,7 +441,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "sweeps.md"
 
 def documented() -> list[tuple[str, str]]:
     """(what kind of fragment, text) of every YAML block of the documentation."""
-    return re.findall(r"```yaml(?: fragment=(\w+))?\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    return re.findall(r"(?:<!-- fragment: (\w+) -->\n)?```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize(("kind", "text"), documented())
