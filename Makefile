@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Byte code is kept whatever the shell says: without it each of the many processes compiles some 2,000 files again, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow fuzz lint docs bench results lock ui clean mutants
+.PHONY: demo test test-slow fuzz lint docs bench rates results lock ui clean mutants
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## Place real models by every method and show who wins
@@ -35,6 +35,9 @@ docs: $(READY)  ## Build the documentation into site/, for a browser without a s
 
 bench: $(READY)  ## Measure speed; prints the figures and writes them to docs/results/speed.md
 	$(BIN)/python -m tests.bench
+
+rates: $(READY)  ## Measure every method anew, for the times that plans give where nothing has run yet
+	$(BIN)/python -m orchestration.commands.planning.reference
 
 results: $(READY)  ## Make the tables of RESULTS.md and docs/results/ from results/; a finished sweep is recorded by: make results SWEEP=FOLDER
 	$(BIN)/python -m orchestration.records $(SWEEP)

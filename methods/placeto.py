@@ -182,8 +182,9 @@ class Placeto(EpisodeMethod):
     def _build(self) -> nn.Module:
         return PlacetoNetwork(self.config.rounds, self.config.hidden, self.devices)
 
-    def _length(self, problem: int) -> int:
-        return len(units(self.problems[problem])) * self.config.passes
+    @classmethod
+    def episode_steps(cls, config: Any, problem: Problem) -> int:
+        return len(units(problem)) * int(config.passes)
 
     def _choices(self, problem: int) -> int:
         return self.problems[problem].n_nodes * self.config.rounds

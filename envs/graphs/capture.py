@@ -44,12 +44,12 @@ def is_step(name: str, options: Mapping[str, Any]) -> bool:
     return name in step_models.STEPS and (name not in torch_capture.NAMED or options.get("training", False) is not False)
 
 
-def must_be_traced(name: str, options: Mapping[str, Any]) -> bool:
-    """Whether a model known by name is a step, whose graph is not on disk yet; tracing it may take minutes."""
-    if not is_step(name, options):
-        return False
-    key = step_models._key(name, step_models.resolve_step(name, options))
-    return not (store.cache_directory() / f"step-{key}.npz").is_file()
+def is_captured(source: str | Path, input_shapes: InputShapes | None = None, **options: Any) -> bool:
+    """Whether the graph of a named model or a file is on disk already, so that `capture` only reads it; arguments as there."""
+    if isinstance(source, str) and source in step_models.STEPS and is_step(source, options):
+        return store.has_graph(step_models.graph_key(source, step_models.resolve_step(source, options)))
+    key = resolve(source, None, input_shapes, options).key
+    return key is not None and store.has_graph(store.graph_key(*key, True))
 
 
 def resolve_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

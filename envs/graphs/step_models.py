@@ -122,7 +122,7 @@ def resolve_step(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def capture_named_step(name: str, options: Mapping[str, Any], cache: bool = True) -> ComputationGraph:
     """The graph of a step of a named network for options that `resolve_step` gave."""
-    key = f"step-{_key(name, options)}"
+    key = graph_key(name, options)
     if cache and (found := store.load_graph(key)) is not None:
         return found
     graph = _build(name, options)
@@ -170,9 +170,11 @@ def _layers(module: nn.Module) -> list[list[nn.Module]]:
     return [[bert.embeddings, *rows[0]], *rows[1:-1], [*rows[-1], bert.pooler]]  # type: ignore[list-item, union-attr]
 
 
-def _key(name: str, options: Mapping[str, Any]) -> str:
+def graph_key(name: str, options: Mapping[str, Any]) -> str:
+    """What a step's graph is stored under, for options that `resolve_step` gave."""
     here = Path(__file__).parent
     own = [here / f"{m}.py" for m in ("training_capture", "trace_origins", "grouping", "step_models")] + sorted(
         (here / "models").rglob("*.py")
     )
-    return digest(store.file_hash(*own), store.tool_versions("torch", "transformers"), name, tuple(sorted(options.items())))[:40]
+    content = digest(store.file_hash(*own), store.tool_versions("torch", "transformers"), name, tuple(sorted(options.items())))
+    return f"step-{content[:40]}"

@@ -93,6 +93,11 @@ def save_graph(key: str, graph: ComputationGraph) -> None:
     save(f"graph-{key}", arrays, {**about, "content_hash": graph.content_hash})
 
 
+def has_graph(key: str) -> bool:
+    """Whether there is an entry under ``key``; only `load_graph` finds out whether it is sound."""
+    return (cache_directory() / f"graph-{key}.npz").is_file()
+
+
 def load_graph(key: str) -> ComputationGraph | None:
     """The graph stored under ``key``; None if it is missing, damaged, or its content is not what was written."""
     found = load(f"graph-{key}")

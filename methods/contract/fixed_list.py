@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from envs.problem.problem import Problem
 from methods.contract.method import Method, Proposal
 
 
 class FixedList(Method):
     """Proposes placements 0, 1, 2, … of its list, then nothing more."""
 
-    @abstractmethod
+    @classmethod
+    def wanted_evaluations(cls, config: Any, problems: Callable[[], Sequence[Problem]]) -> int | None:
+        """How long the list is: one placement if a subclass says nothing else."""
+        return 1
+
     def count(self) -> int:
         """How many placements there are to try; `propose` ends after them."""
+        return self.wanted_evaluations(self.config, lambda: self.problems) or 0
 
     @abstractmethod
     def placement(self, index: int) -> np.ndarray:

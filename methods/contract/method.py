@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -65,6 +65,22 @@ class Method(ABC):
     def stream(self, k: int) -> np.random.SeedSequence:
         """A random stream of its own; unlike ``spawn`` it is the same for every object made from one seed."""
         return np.random.SeedSequence(self.seed.entropy, spawn_key=(*self.seed.spawn_key, k))
+
+    @classmethod
+    def wanted_evaluations(cls, config: Any, problems: Callable[[], Sequence[Problem]]) -> int | None:
+        """How many placements a method with this ``config`` proposes before it ends of itself; None if only the budget ends it.
+
+        For plans: where chance or measurements decide, about how many is enough.
+
+        Args:
+            problems: gives the problems that it would be made for; asked only if the number depends on them, for building them takes time.
+        """
+        return None
+
+    @classmethod
+    def effort(cls, config: Any) -> float:
+        """How long an evaluation takes this method with this ``config``, in units of the default settings; for plans."""
+        return 1.0
 
     @property
     def problem(self) -> Problem:

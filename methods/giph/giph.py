@@ -93,8 +93,9 @@ class Giph(EpisodeMethod):
         c = self.config
         return Scorer(c.variant, feature_count(c.potential, c.paths), c.embedding, c.hidden, c.rounds)
 
-    def _length(self, problem: int) -> int:
-        return max(1, round(super()._length(problem) / 2 * self.config.length))
+    @classmethod
+    def episode_steps(cls, config: Any, problem: Problem) -> int:
+        return max(1, round(super().episode_steps(config, problem) / 2 * config.length))
 
     def _choices(self, problem: int) -> int:
         first, stop = self.layout.task_ptr[problem], self.layout.task_ptr[problem + 1]

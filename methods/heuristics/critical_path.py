@@ -9,12 +9,14 @@ Inputs that cost nothing are taken to be on every device, as in the paper's Algo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from envs.problem.errors import InputError
+from envs.problem.problem import Problem
 from envs.problem.ranges import Count
 from methods.contract.fixed_list import FixedList
 from methods.placing.constraints import fit_memory
@@ -42,8 +44,9 @@ class CriticalPath(FixedList):
 
     Config = CriticalPathConfig
 
-    def count(self) -> int:
-        return self.config.runs
+    @classmethod
+    def wanted_evaluations(cls, config: Any, problems: Callable[[], Sequence[Problem]]) -> int | None:
+        return int(config.runs)
 
     def placement(self, index: int) -> np.ndarray:
         problem, rng = self.problem, self.random(index)

@@ -32,8 +32,5 @@ class Enumerative(FixedList):
     Config = EnumerativeConfig
     seeded = False
 
-    def count(self) -> int:
-        return 1
-
     def placement(self, index: int) -> np.ndarray:
         return enumerate_meta_ops(self.problem, self.config.free_inputs)

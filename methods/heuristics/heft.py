@@ -19,9 +19,6 @@ class Heft(FixedList):
 
     seeded = False
 
-    def count(self) -> int:
-        return 1
-
     def placement(self, index: int) -> np.ndarray:
         return fit_memory(self.problem, heft(self.problem).device[None, :])[0]
 

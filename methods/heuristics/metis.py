@@ -7,11 +7,14 @@ Infeasible devices and overflowing memories are repaired: see `methods.placing.o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from envs.problem.errors import InputError
+from envs.problem.problem import Problem
 from envs.problem.ranges import Count
 from methods.contract.fixed_list import FixedList
 from methods.placing.one_go import partition
@@ -34,8 +37,9 @@ class Metis(FixedList):
 
     Config = MetisConfig
 
-    def count(self) -> int:
-        return self.config.runs
+    @classmethod
+    def wanted_evaluations(cls, config: Any, problems: Callable[[], Sequence[Problem]]) -> int | None:
+        return int(config.runs)
 
     def placement(self, index: int) -> np.ndarray:
         rng, d = self.random(index), self.problem.n_devices

@@ -23,9 +23,6 @@ class Pipedream(FixedList):
 
     seeded = False
 
-    def count(self) -> int:
-        return 1
-
     def placement(self, index: int) -> np.ndarray:
         problem = self.problem
         layer, cut = _layers(problem)

@@ -40,9 +40,6 @@ class RoundRobin(FixedList):
     Config = RoundRobinConfig
     seeded = False
 
-    def count(self) -> int:
-        return 1
-
     def placement(self, index: int) -> np.ndarray:
         name, order = self.problem.graph.name, self.config.order
         if name in self.config.one_device:

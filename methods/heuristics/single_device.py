@@ -6,10 +6,13 @@ fit its memory goes elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from envs.problem.problem import Problem
 from methods.contract.fixed_list import FixedList
 from methods.placing.one_go import single_device
 
@@ -33,8 +36,9 @@ class SingleDevice(FixedList):
         name = self.config.device
         self._devices = range(self.problem.n_devices) if name is None else [self.problem.network.index(name)]
 
-    def count(self) -> int:
-        return len(self._devices)
+    @classmethod
+    def wanted_evaluations(cls, config: Any, problems: Callable[[], Sequence[Problem]]) -> int | None:
+        return 1 if config.device is not None else problems()[0].n_devices
 
     def placement(self, index: int) -> np.ndarray:
         return single_device(self.problem, self._devices[index])

@@ -33,7 +33,7 @@ Differences from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -156,6 +156,10 @@ class Hsdag(LearnedMethod):
 
     def _no_memory(self) -> Tensor:
         return torch.zeros(self.coarse.n_nodes, self.config.hidden_channel)
+
+    @classmethod
+    def wanted_evaluations(cls, config: Any, problems: Callable[[], Sequence[Problem]]) -> int | None:
+        return config.max_episodes * config.update_timestep or None
 
     def propose(self, n: int) -> list[Proposal]:
         """The next steps of the present episode, at most ``n``."""

@@ -7,7 +7,7 @@ objective (GiPH section 4.1). A batch of episodes runs in lockstep, one proposal
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -187,9 +187,22 @@ class EpisodeMethod(LearnedMethod):
     def _choices(self, problem: int) -> int:
         """How many choices the policy weighs in one step, for the memory of an update."""
 
-    def _length(self, problem: int) -> int:
-        """Steps of an episode on a problem: two for every unit that moves as one."""
-        return 2 * len(units(self.problems[problem]))
+    @classmethod
+    def wanted_evaluations(cls, config: Any, problems: Callable[[], Sequence[Problem]]) -> int | None:
+        """The first placement and the steps of every episode; all problems have their turn before any comes again."""
+        if not config.episodes:
+            return None
+        given = problems()
+        steps = [cls.episode_steps(config, p) if _movable(p) else 0 for p in given]
+        episodes = config.episodes if any(steps) else min(config.episodes, len(given))
+        rounds, rest = divmod(episodes, len(given))
+        more = sum(steps[:rest]) if not config.learn else round(rest * sum(steps) / len(steps))
+        return int(episodes + rounds * sum(steps) + more)
+
+    @classmethod
+    def episode_steps(cls, config: Any, problem: Problem) -> int:
+        """Steps of an episode on a problem where there is a choice: two for every unit that moves as one."""
+        return 2 * len(units(problem))
 
     def _first(self, problem: int, before: int) -> np.ndarray:
         """Where an episode starts that so many others went before."""
@@ -207,9 +220,6 @@ class EpisodeMethod(LearnedMethod):
             usable = (kept >= 0) & here.feasible[np.arange(len(kept)), kept]
             drawn = fit_memory(here, here.colocate(np.where(usable, kept, drawn))[None, :])[0]
         return drawn
-
-    def _movable(self, problem: int) -> bool:
-        return bool((self.problems[problem].feasible.sum(axis=1) > 1).any())
 
     def propose(self, n: int) -> list[Proposal]:
         if not self.lanes:
@@ -236,7 +246,7 @@ class EpisodeMethod(LearnedMethod):
         count = self.config.batch
         if self.config.episodes:
             count = min(count, self.config.episodes - self.begun)
-        if not any(self._movable(k) for k in range(len(self.problems))):
+        if not any(map(_movable, self.problems)):
             count = min(count, len(self.problems) - self.begun)  # one look at each is all there is
         repeats = min(self.config.repeats, count) if self.config.learn else 1
         before = self.begun
@@ -250,7 +260,7 @@ class EpisodeMethod(LearnedMethod):
                 everything = np.arange(len(self.problems))
                 self._queue = (self.steps_rng.permutation(everything) if self.config.learn else everything).tolist()
             problem = self._queue.pop(0)
-            steps = self._length(problem) if self._movable(problem) else 0
+            steps = self.episode_steps(self.config, self.problems[problem]) if _movable(self.problems[problem]) else 0
             self.lanes.append(Episode(problem, self._first(problem, before + k), steps, self.config.learn))
 
     def _learn(self, episodes: list[Episode]) -> None:
@@ -302,3 +312,8 @@ class EpisodeMethod(LearnedMethod):
         self.lanes = [Episode.of_state(s) for s in state["lanes"]]
         self._queue, self.begun = list(state["queue"]), int(state["begun"])
         self._found = {int(k): (float(f["value"]), np.array(f["placement"])) for k, f in state["found"].items()}
+
+
+def _movable(problem: Problem) -> bool:
+    """Whether some operation has a choice of devices."""
+    return bool((problem.feasible.sum(axis=1) > 1).any())

@@ -52,6 +52,8 @@ class MethodContract:
         run = go(method, self.budget, ask=7)
         assert 1 <= len(run.placements) <= self.budget
         assert method.problem.valid(np.stack(run.placements)).all()
+        wanted = method.wanted_evaluations(method.config, lambda: method.problems)
+        assert wanted is None or len(run.placements) == min(wanted, self.budget), "ends elsewhere than `wanted_evaluations` says"
 
     def test_same_seed_same_run(self, name: str) -> None:
         first, second = (go(make(name, toy(), seed=5), self.budget) for _ in range(2))

@@ -24,7 +24,8 @@ def run(args: argparse.Namespace) -> int:
     """Print trials, evaluations and hours of a sweep that has not been started."""
     import json
 
-    from orchestration.commands.plan import Rates, make_plan, render
+    from orchestration.commands.planning.plan import make_plan, render
+    from orchestration.commands.planning.rates import Rates
     from orchestration.definition.sweep import load_sweep
     from orchestration.tracking.store_checks import default_uri
 

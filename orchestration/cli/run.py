@@ -55,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
 def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool = False) -> int:
     """Check the sweep, print its plan and run it; 1 if trials failed."""
-    from orchestration.commands.plan import Rates, make_plan, render
+    from orchestration.commands.planning.plan import make_plan, render
+    from orchestration.commands.planning.rates import Rates
     from orchestration.definition.sweep import load_sweep
     from orchestration.driver.run_sweep import run_sweep
     from orchestration.specs.secrets import resolved_uri

@@ -26,7 +26,7 @@ from orchestration.definition.source import Source, read_source, write_yaml
 from orchestration.definition.stages import Shared, Stage, StageReader, read_evaluator, read_shared
 from orchestration.rewards.evaluators import build_evaluator
 from orchestration.specs.policies import Policy
-from orchestration.specs.sources import build_problem, must_be_traced
+from orchestration.specs.sources import build_problem, is_step_of_network, must_be_captured
 from orchestration.specs.trial import EvaluatorSpec, FrozenDict, ProblemSpec, Trial, content_hash
 
 ONLY_STAGE = "main"
@@ -119,7 +119,7 @@ class Sweep:
         issues = Issues()
         built: dict[str, int] = {}
         for spec in self.problems:
-            if must_be_traced(spec):
+            if must_be_captured(spec) and is_step_of_network(spec):
                 continue
             try:
                 built[spec.content_hash] = build_problem(spec).n_nodes

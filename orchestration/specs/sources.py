@@ -15,8 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from envs.graphs.capture import capture, resolve_options
-from envs.graphs.capture import must_be_traced as model_must_be_traced
+from envs.graphs.capture import capture, is_captured, is_step, resolve_options
 from envs.graphs.sharded import sharded
 from envs.graphs.store import file_hash
 from envs.graphs.traffic import RECORDED
@@ -61,6 +60,8 @@ LINEAR = ("synthetic", "enas")
 DOCUMENTS = (".json", ".stg")
 """Endings of files that hold a graph or a whole problem as data: placewright's own and those that `envs.sources.importing` reads."""
 _MOST_SHARDS = 1024
+_ON_DISK: set[FrozenDict] = set()
+"""Graphs that `must_be_captured` found on disk, so that it does not hash large files for every problem anew."""
 _CACHED = 512
 """Problems, graphs and networks kept by a process."""
 
@@ -269,12 +270,28 @@ def count_nodes(spec: ProblemSpec) -> int:
     return _graph(spec.graph).n_nodes
 
 
-def must_be_traced(spec: ProblemSpec) -> bool:
-    """Whether the problem's graph is a step of a named network that has not been traced yet, which may take minutes."""
-    if "model" not in spec.graph:
+def must_be_captured(spec: ProblemSpec) -> bool:
+    """Whether the problem's graph is captured from a model and not on this machine's disk yet, so that building it takes long."""
+    graph = spec.graph
+    if graph in _ON_DISK:
         return False
+    if "model" in graph:
+        found = is_captured(graph["model"], **{k: v for k, v in graph.items() if k != "model"})
+    else:
+        found = graph.get("file", DOCUMENTS[0]).endswith(DOCUMENTS) or is_captured(file_path(graph), input_shapes=graph.get("input_shapes"))
+    if found:
+        _ON_DISK.add(graph)
+    return not found
 
-    return model_must_be_traced(spec.graph["model"], {k: v for k, v in spec.graph.items() if k != "model"})
+
+def is_step_of_network(spec: ProblemSpec) -> bool:
+    """Whether the problem's graph is a step of a named network, traced operation by operation: capturing it may take minutes."""
+    return "model" in spec.graph and is_step(spec.graph["model"], {k: v for k, v in spec.graph.items() if k != "model"})
+
+
+def measures_costs(spec: ProblemSpec) -> bool:
+    """Whether building the problem measures operations, because its costs are profiled and there is no table of them."""
+    return spec.costs["kind"] == "profiled" and "table" not in spec.costs
 
 
 def _named(thing: Named, name: str) -> Named:

@@ -272,8 +272,17 @@ def test_defaults_are_those_of_section_5():
     for method in (giph, placeto):
         assert (method.config.learning.discount, method.config.learning.learning_rate) == (0.97, 0.01)
         assert not method.config.learning.normalize and method.config.learning.baseline == "earlier-rewards"
-        assert method._length(0) == {giph: 12, placeto: 6}[method]
+        assert method.episode_steps(method.config, method.problem) == {giph: 12, placeto: 6}[method]
     assert placeto.config.rounds == 8 and giph.config.batch == 1
+
+
+@pytest.mark.parametrize("name", ["giph", "placeto"])
+@pytest.mark.parametrize("settings", [{"episodes": 4, "batch": 2}, {"episodes": 5, "learn": False}])
+def test_knows_how_many_placements_its_episodes_take(name, settings):
+    problems = [constrained(6, 3, seed) for seed in (1, 2)]
+    method = build(name, settings, problems, 0)
+    wanted = method.wanted_evaluations(method.config, lambda: problems)
+    assert len(go(method, 10 * wanted).objective) == wanted
 
 
 def test_rounds_directions_and_edge_features_reach_the_scores():

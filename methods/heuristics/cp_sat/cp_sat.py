@@ -56,6 +56,10 @@ class CpSat(Method):
     wants_trace = True
     toy_config = {"deterministic_time": 0.6, "slice": 0.3}  # noqa: RUF012 (read only)
 
+    @classmethod
+    def effort(cls, config: Any) -> float:
+        return float(config.deterministic_time / CpSatConfig().deterministic_time)
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._random_seed = int(self.seed.generate_state(1)[0] >> 1)

@@ -24,7 +24,7 @@ def test_a_registered_policy_starts_stages_and_places(tmp_path):
     client = mlflow.MlflowClient(uri)
     (version,) = client.search_model_versions("name='first-toy'")
     ((trial, _),) = entries(out / "first")
-    assert version.version == "1" and version.tags["trial"] == trial.content_hash and version.tags["stage"] == "pretrain"
+    assert int(version.version) == 1 and version.tags["trial"] == trial.content_hash and version.tags["stage"] == "pretrain"
     assert client.get_logged_model(version.model_id).source_run_id == version.run_id
     policy = read_policy("models:/first-toy/1", store=uri)
     assert policy == read_policy(str(out / "first" / "trials" / trial.content_hash[:32])).__class__(
