@@ -52,7 +52,8 @@ def on_page_markdown(markdown, page, config, files):
         place, is_page = page_of(match[2])
         if is_page:
             return f"{text}({place}{anchor})"
-        return re.sub(r"^!?\[(.*)\]$", r"\1 (`" + place + "`)", text) if not text.endswith(f"[{place}]") else f"`{place}`"
+        words = text.lstrip("!")[1:-1]
+        return f"`{place}`" if place.endswith(words) else f"{words} (`{place}`)"
 
     def definition(match):
         return f"{match[1]}: {page_of(match[2])[0]}{match[3] or ''}"

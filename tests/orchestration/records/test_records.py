@@ -93,6 +93,8 @@ def test_figures_of_a_record():
     table = tables.by_graph(frame, against="slow")
     assert "| fast | 37.5 (25.0–50.0) | – |" in table and "seeds 0, 1" in table and "simulated" in table
     assert "| fast | 1250 ± 3.5e+02 | – |" in tables.by_graph(frame)
+    stages = tables.by_graph(frame.assign(stage=["a", "a", "b", "b", "b"]))
+    assert "| fast, a | 1000 | – |" in stages and "| fast, b | 1500 | – |" in stages
     board = tables.leaderboard(frame)  # h, which fast has not run on, does not count
     assert board.index("| fast | 1.250") < board.index("| slow | 2.000") and "| 2.00 | g | 2 | 1 |" in board
 
