@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from envs.problem.errors import InputError
 from envs.problem.graph import frozen
 from envs.problem.problem import Problem
 from methods.placing.constraints import make_feasible
 
+MOST_PERMUTED = 8
+"""Devices whose permutations are tried at most: 8! = 40,320 for every group of operations."""
+
 
 @lru_cache(maxsize=64)
-def enumerate_meta_ops(problem: Problem, free_inputs: bool = True) -> np.ndarray:
-    """DOPPLER's EnumerativeOptimizer (Algorithm 4): meta-op by meta-op the cheapest assignment, int16[V], read-only."""
+def enumerate_meta_ops(problem: Problem, free_inputs: bool = True, literal: bool = False) -> np.ndarray:
+    """DOPPLER's EnumerativeOptimizer (Algorithm 4): meta-op by meta-op the cheapest assignment, int16[V], read-only.
+
+    Args:
+        problem: what is placed.
+        free_inputs: whether moving nodes without a producer costs nothing, as in Algorithm 1.
+        literal: whether permutations of the devices are tried and the first of equals is kept, as printed; else the cheapest balanced
+            assignment is solved for, and the one of equals that evens out the load is taken.
+
+    Raises:
+        InputError: if permutations of more than `MOST_PERMUTED` devices would have to be tried.
+    """
     graph, d = problem.graph, problem.n_devices
     indegree = np.bincount(graph.edges[:, 1], minlength=graph.n_nodes)
     pointer, ids = graph.in_edges
@@ -29,11 +44,30 @@ def enumerate_meta_ops(problem: Problem, free_inputs: bool = True) -> np.ndarray
                 if not (free_inputs and indegree[u] == 0):
                     home = placement[u]
                     cost[row] += problem.network.delay[home] + graph.edge_bytes[e] * problem.network.seconds_per_byte[home]
+        if literal:
+            placement[group] = _first_permutation(cost)
+            continue
         # Only ties are decided by this: it is far below the differences between sums of transfer times.
         ties = 1e-9 * cost.max() * (load + problem.compute_seconds[group]) / whole if whole > 0 and cost.max() > 0 else load + 0.0 * cost
         placement[group] = _assign(cost + ties, problem.feasible[group])
         np.add.at(load, placement[group], problem.compute_seconds[group, placement[group]])
     return frozen(make_feasible(problem, placement[None, :])[0], np.int16)
+
+
+def _first_permutation(cost: np.ndarray) -> np.ndarray:
+    """The first permutation of the devices of least cost, int16[k]; operation i of k > D, which the paper has not, takes entry i modulo D.
+
+    Sums within a billionth of each other are equal: in another order of addition they would be.
+    """
+    k, d = cost.shape
+    if d > MOST_PERMUTED:
+        raise InputError(f"permutations of {d} devices are too many to try", f"at most {MOST_PERMUTED}, or leave 'literal' false")
+    turns = np.zeros((min(k, d), d))
+    np.add.at(turns, np.arange(k) % d, cost)
+    tried = np.array(list(itertools.permutations(range(d))), dtype=np.int16)
+    total = turns[np.arange(len(turns)), tried[:, : len(turns)]].sum(axis=1)
+    first = int(np.argmax(total <= total.min() * (1 + 1e-9)))
+    return tried[first, np.arange(k) % d]
 
 
 def _assign(cost: np.ndarray, feasible: np.ndarray) -> np.ndarray:
