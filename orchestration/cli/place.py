@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
 
     spec = problem_spec(args.model, args.network, args.costs, args.objective)
     writable_folder(args.output)
-    untouched(args.output, f"{stem(spec.graph_label)}.placement.json", args.overwrite)
+    untouched(args.output, f"{stem(spec.graph_label)}.place*.json", args.overwrite)
     placed = _searched(args, spec)
     placed = write(placed, args.output)
     if args.json:
@@ -123,7 +123,7 @@ def _on_this_machine(args: argparse.Namespace) -> None:
     writable_folder(args.output)
     target = make_target(args.model, args.on, args.memory, args.input_shape, args.size, args.instances)
     try:
-        untouched(args.output, f"{stem(target.graph.name)}.placed.json", args.overwrite)
+        untouched(args.output, f"{stem(target.graph.name)}.place*.json", args.overwrite)
         with Parts() as tell:
             found = find(target, settings, tell)
         files = report.write(found, target, args.output)

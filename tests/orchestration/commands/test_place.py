@@ -69,6 +69,9 @@ def test_a_single_device_that_is_better_is_kept_and_nothing_is_overwritten(own: 
     assert "o/fork.placement.json is there already; name another --output" in capsys.readouterr().err
     assert Path("o/fork.placement.json").stat().st_mtime_ns == before
     assert main([*words, "--overwrite"]) == 0
+    Path("o/fork.placement.json").rename("o/fork.placed.json")  # as `place --on` leaves it, with a timeline that would be lost
+    assert main(words) == 2
+    assert "o/fork.placed.json is there already; name another --output" in capsys.readouterr().err
 
 
 def test_a_graph_needs_a_network_and_takes_one_from_a_file(own: Path) -> None:
