@@ -127,7 +127,7 @@ def _method(method: MethodInfo) -> list[str]:
     if method.settings:
         lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
         for s in method.settings:
-            kind = " or ".join(f"`{shown(c)}`" for c in s.choices) if s.choices else f"{s.type} {range_words(s.bounds)}".strip()
+            kind = " or ".join(f"`{shown(c)}`" for c in s.choices) if s.choices else f"{s.type} {_short(range_words(s.bounds))}".strip()
             lines.append(_row(s.name, kind, shown(s.default), s.help))
         lines.append("")
     if changed := differences(method.name):
@@ -135,6 +135,11 @@ def _method(method: MethodInfo) -> list[str]:
     if page := RESULTS.get(method.name):
         lines += [f"Results: [{page}](../results/{page}.md).", ""]
     return lines
+
+
+def _short(words: str) -> str:
+    """Large powers of ten as a sweep may write them: `1e12`."""
+    return re.sub(r"\b1(0{6,})\b", lambda zeros: f"1e{len(zeros[1])}", words)
 
 
 def differences(name: str) -> str:

@@ -34,3 +34,4 @@ def test_methods_show_settings_differences_and_results():
         assert method.summary in own and [s.name for s in method.settings if f"| `{s.name}` |" not in own] == [], method.name
         assert (method.name in reference.RESULTS) == ("Differences from the paper" in own) == ("../results/" in own), method.name
     assert page.count("\n## ") == len(names())
+    assert "| `learning.entropy` | float from 0 to 1e12 | `0.001` | Weight of the policy's entropy in the objective. |" in page
