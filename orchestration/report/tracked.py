@@ -18,7 +18,7 @@ from orchestration.specs.canonical import canonical, content_hash
 from orchestration.specs.layout import POLICY, trial_folder
 from orchestration.specs.results import CurvePoint
 from orchestration.tracking.policies import Learned, model_name
-from orchestration.tracking.run_contents import thinned, trial_tags
+from orchestration.tracking.run_contents import sampled, trial_tags
 from orchestration.tracking.summary import Input, Relative, RelativeCurve, SweepSummary
 
 GRID_POINTS = 40
@@ -101,7 +101,7 @@ def _trials(record: SweepRecord, collection: Collection) -> Iterator[tuple[str, 
         result = record.ended[key][1]
         known = [collection.problems[collection.index[r.problem]] for r in runs]
         if len(runs) == 1:
-            curve = [c for c in thinned(runs[0].curve, most) if math.isfinite(c.best)]
+            curve = [c for c in sampled(runs[0].curve, most) if math.isfinite(c.best)]
             points = [_point(c, [c.best], [known[0].bound], [known[0].best]) for c in curve]
         else:
             end = CurvePoint(result.evaluations, 0.0, result.wall_seconds)

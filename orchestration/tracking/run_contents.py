@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from orchestration.specs.results import TrialResult
+import numpy as np
+
+from orchestration.specs.results import CurvePoint, TrialResult
 from orchestration.specs.trial import Trial
 
-T = TypeVar("T")
-
 TRACKED_POINTS = 60
-"""Points of a search curve that are sent; the ledger keeps more."""
+"""Most points of a search curve that are sent; the ledger keeps more."""
 
 
 def trial_tags(trial: Trial, sweep: str) -> dict[str, str]:
@@ -58,7 +59,7 @@ def result_metrics(result: TrialResult) -> list[tuple[str, float, int, int]]:
     one = len(result.problems) == 1
     for problem in result.problems:
         key = f"best_{problem.objective_name}" if one else metric_name(f"best_{problem.objective_name}/{problem.name}")
-        for point in thinned(problem.curve):
+        for point in sampled(problem.curve):
             now = base + int(point.wall_seconds * 1000)
             rows.append((key, point.best, now, point.evaluations))
             if one:
@@ -77,10 +78,36 @@ def result_metrics(result: TrialResult) -> list[tuple[str, float, int, int]]:
     return rows + [(k, float(v), last, step) for k, v in final.items() if (k, step) not in seen]
 
 
-def thinned(curve: Sequence[T], most: int = TRACKED_POINTS) -> Sequence[T]:
-    """At most `TRACKED_POINTS` points and ``most``, which is 2 or more; the first and the last are among them."""
-    most = min(most, TRACKED_POINTS)
-    if len(curve) <= most:
-        return curve
-    step = (len(curve) - 1) / (most - 1)
-    return [curve[round(i * step)] for i in range(most)]
+def grid(last: int, most: int = TRACKED_POINTS) -> list[int]:
+    """Steps that all curves share, so that MLflow can average and overlay them: 1, 2, 3, 5, 10, 20, 30, 50, … before ``last``, and that.
+
+    Args:
+        last: evaluations at the end of a curve.
+        most: how many steps there may be; with less room, every trial of a sweep keeps the same fewer of each decade.
+    """
+    for kept in ((1, 2, 3, 5), (1, 3), (1,)):
+        steps = [k * 10**e for e in range(len(str(last))) for k in kept if k * 10**e < last]
+        if len(steps) < most:
+            return [*steps, last]
+    return [1, last] if most > 1 and last > 1 else [last]
+
+
+def sampled(curve: Sequence[CurvePoint], most: int = TRACKED_POINTS) -> list[CurvePoint]:
+    """A best-so-far curve at the steps of `grid`, from its first point on; seconds between its points along straight lines."""
+    if not curve:
+        return []
+    at = [p.evaluations for p in curve]
+    steps = [s for s in grid(at[-1], most) if s >= at[0]]
+    seconds = np.interp(steps, at, [p.wall_seconds for p in curve])
+    before = [curve[bisect_right(at, s) - 1] for s in steps]
+    return [p._replace(evaluations=s, wall_seconds=float(w)) for p, s, w in zip(before, steps, seconds, strict=True)]
+
+
+def reached(curve: Sequence[CurvePoint], evaluations: int) -> tuple[int, float | None]:
+    """The last step of the grid that a search has passed by ``evaluations``, and its best there; None if there was none yet.
+
+    ``evaluations`` itself is no step but by chance: the search goes on.
+    """
+    step = max((s for s in grid(evaluations + 1) if s <= evaluations), default=0)
+    passed = [p.best for p in curve if p.evaluations <= step]
+    return step, passed[-1] if passed else None

@@ -3,7 +3,6 @@ a Ray task. What runs when does not belong here."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from orchestration.specs.files import write_atomic
 from orchestration.specs.layout import POLICY, trial_folder
 from orchestration.specs.state_files import Damaged, damaged, load_state
 from orchestration.specs.trial import Trial, TrialTask
+from orchestration.tracking.run_contents import reached
 from orchestration.trials.output_capture import capturing
 from orchestration.trials.progress import Progress
 from orchestration.trials.run_trial import failed, run_trial
@@ -39,11 +39,12 @@ class LiveRecorder:
             return
         self._last = time.monotonic()
         one = len(state.problems) == 1
-        best = {}
+        best, step = {}, 0
         for spec, problem in zip(self._trial.problems, state.problems, strict=True):
-            if math.isfinite(problem.objective):
-                best[f"best_{spec.objective}" if one else f"best_{spec.objective}/{spec.label}"] = problem.objective
-        self._report(self._trial, {"evaluations": state.evaluations, "wall_seconds": state.wall_seconds, "best": best})
+            step, value = reached(problem.curve, state.evaluations)
+            if value is not None:
+                best[f"best_{spec.objective}" if one else f"best_{spec.objective}/{spec.label}"] = value
+        self._report(self._trial, {"evaluations": step, "wall_seconds": state.wall_seconds, "best": best})
 
 
 def execute(

@@ -17,9 +17,10 @@ from orchestration.analysis.load import load_sweep_record
 from orchestration.cli.main import main
 from orchestration.folder.ledger import Ledger, TrialEnd
 from orchestration.report.tracked import tracked_summary
+from orchestration.specs.results import CurvePoint
 from orchestration.tracking import run_contents
 from orchestration.tracking import tracker as tracking
-from orchestration.tracking.run_contents import result_metrics, thinned
+from orchestration.tracking.run_contents import grid, reached, result_metrics, sampled
 from orchestration.tracking.stale import close_stale
 from orchestration.tracking.store_checks import check_uri, default_uri
 from orchestration.tracking.summary import VIEW, landing, shortened
@@ -80,7 +81,7 @@ def test_the_ledger_becomes_runs_under_one_parent(tmp_path, store, some):
         assert expected.items() <= tags.items()
         with sqlite3.connect(store[0] / "mlflow.db") as db:
             curve = db.execute("select step, value from metrics where run_uuid = ? and key = 'best_makespan' order by step", (run,))
-            assert curve.fetchall() == [(p.evaluations, p.best) for p in result.problems[0].curve]
+            assert curve.fetchall() == [(p.evaluations, p.best) for p in sampled(result.problems[0].curve)]
     assert list((store[0] / "artifacts").rglob("traceback.txt"))
 
 
@@ -213,7 +214,7 @@ def test_a_live_trial_ends_in_the_run_it_began(tmp_path, store, some):
     ((run, status, _),) = runs(store, tracker.spec.sweep)
     with sqlite3.connect(store[0] / "mlflow.db") as db:
         steps = [s for (s,) in db.execute("select step from metrics where run_uuid = ? and key = 'best_makespan' order by step", (run,))]
-    assert status == "FINISHED" and steps == [p.evaluations for p in result.problems[0].curve]
+    assert status == "FINISHED" and steps == [p.evaluations for p in sampled(result.problems[0].curve)]
 
 
 def test_nothing_is_lost_while_the_store_is_away(tmp_path, store, some, monkeypatch):
@@ -396,9 +397,16 @@ def test_a_database_with_a_damaged_page_is_one_clear_line(tmp_path):
         check_uri(default_uri(tmp_path))
 
 
-def test_a_curve_keeps_its_ends(some):
-    assert thinned(list(range(1000)))[0] == 0 and thinned(list(range(1000)))[-1] == 999
-    assert len(thinned(list(range(1000)))) == run_contents.TRACKED_POINTS
+def test_curves_share_their_steps(some):
+    assert grid(60) == [1, 2, 3, 5, 10, 20, 30, 50, 60] and grid(50) == [1, 2, 3, 5, 10, 20, 30, 50] and grid(1) == [1]
+    assert grid(200, 6) == [1, 3, 10, 30, 100, 200] and grid(200, 3) == [1, 200] and grid(200, 4) == [1, 10, 100, 200]
+    assert len(grid(10**9)) < run_contents.TRACKED_POINTS
+    curve = [CurvePoint(4, 9.0, 0.0, 4), CurvePoint(7, 5.0, 3.0, 7), CurvePoint(27, 5.0, 23.0, 27)]
+    assert [p[:3] for p in sampled(curve)] == [(5, 9.0, 1.0), (10, 5.0, 6.0), (20, 5.0, 16.0), (27, 5.0, 23.0)]
+    for evaluations, found in ((2, (2, None)), (4, (3, None)), (8, (5, 9.0)), (29, (20, 5.0)), (30, (30, 5.0))):
+        assert reached(curve, evaluations) == found
+    others = [m for _, result in some for m in result_metrics(result) if m[0] == "best_makespan"]
+    assert {step for _, _, _, step in others} <= {*grid(1000), *(r.evaluations for _, r in some)}
     names = [(name, step) for name, _, _, step in result_metrics(some[0][1])]
     assert len(names) == len(set(names))
 
