@@ -34,7 +34,7 @@ def leaderboard(frame: pd.DataFrame) -> str:
 
 
 def by_graph(frame: pd.DataFrame, unit: str = "ms", against: str = "") -> str:
-    """A row a method (and stage, if there are several), a column a graph: mean and deviation over seeds.
+    """A row a method (and stage, if it has several), a column a graph: mean and deviation over seeds.
 
     Args:
         unit: one of `UNITS`; runs in others are left out.
@@ -46,8 +46,8 @@ def by_graph(frame: pd.DataFrame, unit: str = "ms", against: str = "") -> str:
     if unit not in UNITS:
         raise InputError(f"unit {unit!r}{nearest(unit, UNITS)}")
     kept = frame[frame["unit"] == UNITS[unit][0]]
-    if kept["stage"].nunique() > 1:  # a method is a row in each of its stages
-        kept = kept.assign(method=kept["method"] + ", " + kept["stage"])
+    several = kept.groupby("method")["stage"].transform("nunique") > 1  # a row in each of its stages
+    kept = kept.assign(method=kept["method"].where(~several, kept["method"] + ", " + kept["stage"]))
     if against and against not in set(kept["method"]):
         raise InputError(f"against {against!r}{nearest(against, set(kept['method']))}")
     graphs = list(dict.fromkeys(kept["graph"]))
