@@ -66,7 +66,7 @@ def provenance(frame: pd.DataFrame) -> str:
     seeds = ", ".join(map(str, sorted(frame["seed"].unique())))
     words = [
         ", ".join(sorted(frame["source"].unique())),
-        f"seeds {seeds}",
+        f"seed {seeds}" if frame["seed"].nunique() == 1 else f"seeds {seeds}",
         f"commit {', '.join(sorted(map(str, frame['commit'].unique())))}",
     ]
     return f"{'; '.join(words)}; {', '.join(sorted(frame['machine'].unique()))}."
