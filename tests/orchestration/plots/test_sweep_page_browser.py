@@ -136,3 +136,8 @@ def test_nothing_leaves_the_screen(page: Any, tmp_path: Path, width: int) -> Non
     )
     page.screenshot(path=tmp_path / f"dark-{width}.png", full_page=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for pick in page.locator(".pick").all():
+        pick.locator("summary").click()
+        box = pick.locator(".menu").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width, "an open menu"
+        pick.locator("summary").click()
