@@ -51,15 +51,15 @@ class Expectation:
         self._rates, self._reference = rates, reference
         self._wanted: dict[tuple[str, FrozenDict, Key], int | None] = {}
         self._nodes: dict[Key, float | None] = {}
-        kinds: dict[Key, dict[tuple[str, FrozenDict], Trial]] = {}
+        problems = {_key(t): t.problems for t in trials}
+        methods: dict[Key, dict[tuple[str, FrozenDict], None]] = {key: {} for key in problems}
         for trial in trials:
-            kinds.setdefault(_key(trial), {})[trial.method, trial.config] = trial
-        for key, methods in kinds.items():
-            specs = next(iter(methods.values())).problems
+            if trial.kind != "zero-shot":
+                methods[_key(trial)][trial.method, trial.config] = None
+        for key, specs in problems.items():
             self._nodes[key] = _mean_nodes(specs)
-            for (method, config), trial in methods.items():
-                if trial.kind != "zero-shot":
-                    self._wanted[method, config, key] = _wanted(method, config, specs)
+            for method, config in methods[key]:
+                self._wanted[method, config, key] = _wanted(method, config, specs)
 
     def of(self, trial: Trial) -> Expected:
         """What the trial will take, as far as that is known."""

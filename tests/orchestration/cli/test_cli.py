@@ -94,7 +94,7 @@ def test_validate_reports_several_files(sweep: Path, capsys: pytest.CaptureFixtu
 
 def test_plan_as_text_and_json(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(sweep), "--output", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("tiny: 1 stage, 4 trials, 80 evaluations\n")
+    assert capsys.readouterr().out.startswith("tiny: 1 stage, 4 trials, 42 evaluations\n")
     assert main(["plan", str(sweep), "--output", str(tmp_path), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["stages"][0]["trials"] == 4
 

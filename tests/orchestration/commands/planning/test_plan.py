@@ -153,6 +153,19 @@ stages:
     assert again["plain"] == pytest.approx(used["plain"], abs=6), "cp-sat's mean is rounded"
 
 
+def test_one_problem_is_searched_and_placed_at_once(path: Path) -> None:
+    path.write_text(SWEEP.replace("pretrain: {hold_out: each}", "pretrain: {per: all}"))
+    plan = {s.name: s.evaluations for s in make_plan(load_sweep(path)).stages}
+    assert (plan["pretrain"], plan["zero-shot"]) == (200, 6)
+    path.write_text(
+        SWEEP.replace("pretrain: {hold_out: each}", "pretrain: {on: layered/0}").replace(
+            "{from: pretrain}", "{from: pretrain, on: layered/0}"
+        )
+    )
+    plan = {s.name: s.evaluations for s in make_plan(load_sweep(path)).stages}
+    assert (plan["pretrain"], plan["zero-shot"]) == (200, 2)
+
+
 def test_a_graph_that_is_not_captured_is_planned_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLACEWRIGHT_CACHE", str(tmp_path / "empty"))
     monkeypatch.setattr(sources, "_graph", None)
