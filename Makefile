@@ -7,7 +7,7 @@ READY := .venv/.ready
 # Byte code is kept whatever the shell says: without it each of the many processes compiles some 2,000 files again, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow fuzz lint docs bench rates results lock ui clean mutants
+.PHONY: demo test test-thorough test-slow fuzz lint docs bench rates results lock ui clean mutants
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## Place real models by every method and show who wins
@@ -15,6 +15,9 @@ demo: $(READY)  ## Place real models by every method and show who wins
 
 test: $(READY)  ## The fast tests
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+test-thorough: $(READY)  ## The tests that take seconds each; CI runs them after the fast ones
+	$(BIN)/pytest -m thorough -n 2 --dist loadgroup
 
 test-slow: $(READY)  ## The tests that take minutes, and other examples than ever before for those that draw them
 	$(BIN)/pytest -m 'slow or hypothesis' --hypothesis-profile explore

@@ -92,6 +92,7 @@ def test_the_mlflow_of_the_image_knows_the_options_of_its_service():
         assert re.search(rf"{option.split('=')[0]}\b", known), option
 
 
+@pytest.mark.thorough
 def test_the_server_listens_to_its_names_and_to_no_others():
     from mlflow.server.security_utils import is_allowed_host_header
 

@@ -17,6 +17,7 @@ from methods.testing.problems import brute_force, constrained_toy, random_proble
 from methods.testing.running import go, make
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("problem", [topcuoglu(), random_problem(60, 5, 3), constrained_toy()])
 def test_without_parameters_the_policy_is_heft(problem):
     guidance = guide(features(problem, problem.compute_seconds), initial(np.random.default_rng(0))[None, :])

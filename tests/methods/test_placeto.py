@@ -88,6 +88,7 @@ def test_too_many_devices_is_an_error_with_a_cure():
         build("placeto", {"devices": 4}, [toy()], 0).load_policy(method.policy())
 
 
+@pytest.mark.thorough
 def test_imitation_teaches_critical_path():
     problem = random_problem(12, 3, seed=4)
     method = build("placeto", {"imitation_episodes": 200, "imitation_learning_rate": 1e-2}, [problem], 0)

@@ -23,6 +23,7 @@ class Elsewhere:
         return WorkConservingSimulator().evaluate(self.truth, placements, seed, first=first, trace=trace)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("alone", [False, True])
 def test_recovers_costs_and_links(alone):
     graph = sharded("llama-block", sequence=64, width=64, hidden=64, heads=4)

@@ -312,6 +312,7 @@ def test_import_is_light():
     assert not {"torch", "openvino", "transformers", "onnx"} & set(loaded)
 
 
+@pytest.mark.thorough
 def test_conversion_reports_to_nobody():
     code = (
         "import torch, sys; from envs.graphs.capture import capture; capture(torch.nn.ReLU(), example_inputs=torch.ones(2)); "

@@ -32,6 +32,7 @@ def built(name, **options):
     return step_models._build(name, step_models.resolve_step(name, {**small(name), **options}))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", DEPTHS)
 def test_every_operation_of_a_training_step_has_a_layer(name):
     graph = built(name, training=True, optimizer="sgd")
@@ -112,6 +113,7 @@ def units(graph):
     return len(np.unique(grouped)) + graph.n_nodes - len(grouped)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gnmt-2", "transformer-xl-2"])
 def test_groups_merge_operations_with_their_gradients(name):
     plain, merged = built(name, training=True, optimizer="sgd"), built(name, training=True, optimizer="sgd", groups=30)

@@ -287,6 +287,7 @@ def test_an_operation_that_raises_is_an_outcome(engine):
     assert m.outcome[0] == Outcome.INFRASTRUCTURE and "RuntimeError" in m.notes[0]
 
 
+@pytest.mark.thorough
 def test_time_limits_and_dead_processes_never_hang(engine):
     slow = problem_of("chainmm", 2, delay=3000.0)
     spread = np.random.default_rng(0).integers(0, 2, (1, 112)).astype(np.int16)
@@ -310,6 +311,7 @@ def test_a_bad_placement_is_cut_off():
     assert m.outcome[0] == Outcome.TOO_SLOW and "within 0.1 s" in m.notes[0]
 
 
+@pytest.mark.thorough
 def test_bad_input_is_explained(engine):
     with pytest.raises(InputError, match="the engine has 2 devices"):
         engine.evaluate(problem_of("ffnn", 3), np.zeros((1, 192), dtype=np.int16))

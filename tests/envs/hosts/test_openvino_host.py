@@ -77,6 +77,7 @@ def random_valid(problem, n, seed=0):
     return problem.colocate(np.random.default_rng(seed).integers(0, 2, (n, problem.n_nodes)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["serial", "overlapped", "hetero"])
 def test_any_placement_runs_and_computes_the_same(model, mode):
     problem = problem_of(model)
@@ -98,6 +99,7 @@ def test_any_placement_runs_and_computes_the_same(model, mode):
     assert again.compile_seconds == 0.0, "compiled before"
 
 
+@pytest.mark.thorough
 def test_precision_of_a_device_shows_in_the_outputs(model):
     problem = problem_of(model)
     if "BF16" not in import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
@@ -142,6 +144,7 @@ def test_outcomes_of_placements_that_cannot_run(model):
     assert "a run took" in m.notes[0]
 
 
+@pytest.mark.thorough
 def test_a_plugin_that_dies_twice_is_the_placements_fault_and_the_host_goes_on(model):
     problem = problem_of(model)
     endless = Measuring(0, 10**9, time_limit=500.0)
@@ -172,6 +175,7 @@ def test_a_plugin_that_dies_twice_is_the_placements_fault_and_the_host_goes_on(m
         assert host.evaluate(problem, placement).outcome.tolist() == [Outcome.OK]
 
 
+@pytest.mark.thorough
 def test_each_limit_ends_what_it_limits_and_the_host_goes_on(model):
     problem = problem_of(model)
     placements = random_valid(problem, 4)

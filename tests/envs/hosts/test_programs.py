@@ -44,6 +44,7 @@ def leaves(value):
     return torch.utils._pytree.tree_leaves(value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_of_any_placement_are_the_modules(name):
     module, inputs = MODULES[name]()
@@ -75,6 +76,7 @@ def test_outputs_of_any_placement_are_the_modules(name):
     executor.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_the_graph_is_the_program_node_for_node(name):
     module, inputs = MODULES[name]()

@@ -55,6 +55,7 @@ def off_diagonal(place, size):
     return sender * size + (sender + step) % size
 
 
+@pytest.mark.thorough
 @given(st.data())
 def test_every_field_of_a_graph_counts(data):
     graph = data.draw(problems(constrained=False)).graph
@@ -67,6 +68,7 @@ def test_every_field_of_a_graph_counts(data):
     assert (changed != graph) is (key != "provenance"), "where a graph comes from makes it no other graph"
 
 
+@pytest.mark.thorough
 @given(st.data())
 def test_every_field_of_a_network_counts(data):
     network = data.draw(problems(max_devices=3, memory=True, energy=True)).network

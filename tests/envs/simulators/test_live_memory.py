@@ -51,6 +51,7 @@ def test_a_worked_example():
     assert peaks(problem, np.array([0, 0, 1], dtype=np.int16)).tolist() == [33.0, 29.0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", [0.0, 0.2])
 def test_peaks_are_those_of_the_reference(noise):
     for seed in range(8):
@@ -89,6 +90,7 @@ def held(problem, placement, start, finish, noise=0.0, row=0):
     return peak[0]
 
 
+@pytest.mark.thorough
 def test_an_output_is_held_until_it_has_arrived_however_long_that_takes():
     """a is sent to b elsewhere in a second, from 1 to 2; c begins at 2 where a is."""
     graph = ComputationGraph(("a", "b", "c"), ("x",) * 3, [1.0] * 3, [10.0, 0.0, 5.0], [(0, 1)], [10.0])

@@ -48,6 +48,7 @@ def python(*arguments, path, cwd):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=cwd, check=False)
 
 
+@pytest.mark.thorough
 def test_an_outside_method_passes_the_contract(example, tmp_path):
     suite = str(EXAMPLE / "tests" / "test_annealing.py")
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", suite, path=[example], cwd=tmp_path)

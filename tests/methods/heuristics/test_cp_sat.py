@@ -64,6 +64,7 @@ def test_a_large_problem_ends_with_a_placement_no_worse_than_heft_and_a_bound():
     assert method.report()["proved_optimal"] == 0.0
 
 
+@pytest.mark.thorough
 def test_claims_nothing_about_a_noisy_evaluator():
     problem = toy()
     method = make("cp-sat", problem)

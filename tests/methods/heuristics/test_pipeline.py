@@ -76,6 +76,7 @@ def test_the_split_is_the_best_of_all_contiguous_ones(seed, training):
     assert linear_split(problem).period >= split.period * (1 - 1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_optima(name):
     run = go(make("dp-split", load_problem(DATA / "dnn-partitioning" / f"{name}.json")), 1)

@@ -155,6 +155,7 @@ def test_goes_on_bit_for_bit_after_a_restore(name, tmp_path):
     assert begun.objective + go(after, 60 - len(begun.objective), ask=5).objective == whole.objective
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gdp", "mars"])
 def test_finds_the_best_of_a_toy_problem_and_respects_constraints(name):
     problem = toy()

@@ -45,6 +45,7 @@ def plain(network: MessagePassing, nets: GpNets, x: torch.Tensor, edge_features:
     return torch.stack([embedding(u, network.rounds) for u in range(nets.n_options)])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rounds", "reverse", "features"), CASES)
 @pytest.mark.parametrize("single", [False, True])
 def test_equals_the_plain_recursion(rounds, reverse, features, single):
@@ -53,6 +54,7 @@ def test_equals_the_plain_recursion(rounds, reverse, features, single):
         torch.testing.assert_close(network(x, nets), plain(network, nets, x, features))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rounds", "reverse", "features"), CASES)
 def test_gradient_is_exact(rounds, reverse, features):
     network, nets, x = make(rounds, reverse, features)

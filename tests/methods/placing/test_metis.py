@@ -44,6 +44,7 @@ def rand_in_a_thread():
     thread.join()
 
 
+@pytest.mark.thorough
 def test_seeded_partitions_are_the_same_beside_a_thread_that_calls_rand(rand_in_a_thread):
     first, second = partitions(), partitions()
     assert (first == second).all(axis=1).sum() == CALLS
@@ -55,6 +56,7 @@ def test_they_are_what_pymetis_answers_in_an_undisturbed_process():
     assert partitions(20).tolist() == alone
 
 
+@pytest.mark.thorough
 def test_a_process_that_died_is_replaced():
     before = partitions(3)
     metis._PROCESS.child.popen.kill()

@@ -70,6 +70,7 @@ def test_values_that_do_not_hold_are_named(named):
         archive.improve(fresh, named[name], named[name].build(), None, "", 1e9, "a slip")
 
 
+@pytest.mark.thorough
 def test_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(SWEEP)

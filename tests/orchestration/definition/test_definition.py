@@ -479,6 +479,7 @@ SWEEPS = Path(__file__).parents[3] / "sweeps"
 SHIPPED = [p for p in sorted(SWEEPS.rglob("*.yaml")) if re.search(r"^sweep:", p.read_text(), re.MULTILINE)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: str(p.relative_to(SWEEPS)))
 def test_shipped_sweeps_are_valid(path: Path) -> None:
     expansion = load_sweep(path).expansion()

@@ -73,6 +73,7 @@ def test_the_whole_is_valid(toy_methods: None, tmp_path: Path) -> None:
     assert len(load_sweep(tmp_path / "s.yaml").expand()) > 50
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 12))])
 def test_odd_values_are_named(toy_methods: None, tmp_path: Path, part: int) -> None:
     whole = yaml.safe_load(WHOLE)
@@ -103,6 +104,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_text_is_refused_by_one_sentence(name: str, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(HOSTILE[name])

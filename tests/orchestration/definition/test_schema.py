@@ -41,12 +41,14 @@ def resolved(path: Path) -> dict[str, Any]:
     return source.node.plain()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: str(p.relative_to(SWEEPS)))
 def test_takes_every_sweep(path: Path, checker: jsonschema.Draft202012Validator) -> None:
     errors = [f"{e.json_path}: {e.message[:300]}" for e in checker.iter_errors(resolved(path))]
     assert not errors
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", BY_SHAPE)
 def test_refuses_what_is_malformed(name: str, toy_methods: None) -> None:
     checker = jsonschema.Draft202012Validator(sweep_schema())

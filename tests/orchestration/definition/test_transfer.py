@@ -37,6 +37,7 @@ def test_what_a_stage_says_itself_stands(tmp_path: Path) -> None:
     assert configs["zero-shot"]["learning"]["learning_rate"] == 0.05
 
 
+@pytest.mark.thorough
 def test_it_runs_from_the_search_to_the_unseen_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = EXAMPLE.read_text().replace("hidden: [8, 32] ", "hidden: [8, 24] ").replace("seeds: [0, 1]", "seeds: [0]")
     text = re.sub(r"evaluations: (60|240|40)", "evaluations: 30", text).replace("configurations: 4", "configurations: 2")

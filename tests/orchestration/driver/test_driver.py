@@ -57,6 +57,7 @@ def test_everything_of_a_sweep_is_there_at_its_end(local):
     assert all(r.ok for r in results(local.folder))
 
 
+@pytest.mark.thorough
 def test_on_ray_the_results_are_the_same(tmp_path, local, ray_session, no_plots):
     done = run_sweep(small_sweep(tmp_path), output=tmp_path / "out", console=quiet())
     assert done.finished == 12 and contents(done.folder) == contents(local.folder)
@@ -64,6 +65,7 @@ def test_on_ray_the_results_are_the_same(tmp_path, local, ray_session, no_plots)
         assert (done.folder / name).read_bytes() == (local.folder / name).read_bytes()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED")])
 def test_whatever_ends_the_driver_no_run_stays_running(tmp_path, monkeypatch, error, status):
     def breaks(*_):
@@ -77,6 +79,7 @@ def test_whatever_ends_the_driver_no_run_stays_running(tmp_path, monkeypatch, er
     assert sorted(r.info.status for r in found) == sorted(["FINISHED"] * 12 + [status])
 
 
+@pytest.mark.thorough
 def test_running_again_runs_nothing_and_fresh_runs_all(tmp_path, no_plots):
     sweep = small_sweep(tmp_path)
     run_sweep(sweep, local=True, output=tmp_path / "out", console=quiet())
@@ -117,6 +120,7 @@ def damage(path):
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
 
 
+@pytest.mark.thorough
 def test_a_damaged_policy_is_made_again_in_the_same_run_and_in_the_next(tmp_path, toy_methods, monkeypatch, no_plots):
     from orchestration.driver import agenda
     from orchestration.specs.layout import POLICY, trial_folder
@@ -141,6 +145,7 @@ def test_a_damaged_policy_is_made_again_in_the_same_run_and_in_the_next(tmp_path
     assert found == [contents(whole.folder)] * 2
 
 
+@pytest.mark.thorough
 def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(tmp_path, toy_methods, monkeypatch, no_plots):
     from orchestration.trials import worker
 
@@ -239,6 +244,7 @@ def stop_by(number, folder, trials):
     return done.returncode
 
 
+@pytest.mark.thorough
 def test_a_stopped_and_killed_run_goes_on_where_it_was(tmp_path, no_plots):
     sweep = small_sweep(tmp_path, LONG)
     folder = tmp_path / "out" / "small"
@@ -267,6 +273,7 @@ stages:
 """
 
 
+@pytest.mark.thorough
 def test_stages_can_be_run_one_by_one(tmp_path, no_plots):
     sweep, folder = small_sweep(tmp_path, STAGED), tmp_path / "out"
     whole = run_sweep(sweep, local=True, output=tmp_path / "whole", console=quiet())

@@ -194,6 +194,7 @@ def test_graph_pictures_are_the_same_every_time(tmp_path: Path) -> None:
         assert labels == (1 if n <= placed_graph.LABELS_UP_TO else 0)
 
 
+@pytest.mark.thorough
 def test_comparison_pictures_name_every_method(tmp_path: Path) -> None:
     results = [*small_study(12), trial("none", 0, problem("ga", None)), trial("late", 0, problem("gb", 2.0, evaluations=7))]
     found = compare(collect(results, {("ga" * 4, False): 0.0009}))

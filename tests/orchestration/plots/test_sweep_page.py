@@ -65,6 +65,7 @@ def test_curves_are_medians_and_ranges_of_the_best_so_far() -> None:
     assert min(scores) == 1.0 and best == 0.001
 
 
+@pytest.mark.thorough
 def test_many_methods_and_problems_have_coarse_curves() -> None:
     results = [trial(f"m{m}", seed, problem(f"g{g}", 1.0 + m + seed)) for m in range(40) for g in range(60) for seed in range(2)]
     data = page_data(compare(collect(results)))

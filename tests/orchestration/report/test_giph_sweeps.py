@@ -77,6 +77,7 @@ def tiny(folder):
     return load_sweep(path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", sorted(SWEEPS.glob("*-small.yaml")), ids=lambda p: p.stem)
 def test_small_tiers_are_valid_and_have_a_full_one(path):
     assert load_sweep(path).expand()

@@ -77,6 +77,7 @@ def assert_literal(text: str, style: str) -> None:
         assert not [c for c in cells if c[:1] in ("=", "+", "@") or (c[:1] == "-" and not re.fullmatch(r"-[\d.e-]+", c))]
 
 
+@pytest.mark.thorough
 def test_a_sweep_with_such_names_ends_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done, status = ran(tmp_path)
     assert status == "FINISHED" and done.notes == () and done.failed == 0
@@ -93,6 +94,7 @@ def test_a_sweep_with_such_names_ends_in_order(tmp_path: Path, capsys: pytest.Ca
     assert all(name in drawn for name in (MATH, LINK, FORMULA))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("label", [MATH, LINK, FORMULA, "<img src=x>", "-1+1", TERMINAL])
 def test_a_label_means_nothing_to_what_prints_it(tmp_path: Path, label: str) -> None:
     results = [trial(method, seed, problem(label, 1.0 + seed)) for method in (label, "other") for seed in range(2)]
@@ -116,6 +118,7 @@ def test_escapes_leave_plain_names_alone() -> None:
     assert escape.latex_row(["[2cm] x", "1"]) == r"{}[2cm] x & 1 \\"
 
 
+@pytest.mark.thorough
 def test_whatever_fails_in_a_report_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestration.plots import placed_graph, timeline
 

@@ -87,6 +87,7 @@ def change(own, base):
     return f"{100 * math.expm1(sum(ratios) / len(ratios)):+.1f} %"
 
 
+@pytest.mark.thorough
 def test_the_tables_are_files_and_artifacts(ran):
     assert [name for name in STUDY if not (ran / name).stat().st_size] == []
     titles = ["Final", "Ablations of local-search", "Held-out graphs"]
@@ -99,6 +100,7 @@ def test_the_tables_are_files_and_artifacts(ran):
     assert {a.path for a in client.list_artifacts(parent.info.run_id)} >= STUDY.keys()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("style", ["table", "markdown", "latex", "json"])
 def test_the_command_shows_them_in_every_format(ran, capsys, style):
     assert main(["report", str(ran), "--format", style]) == 0

@@ -89,6 +89,7 @@ def undisturbed(tmp_path_factory):
     return drive(folder), folder
 
 
+@pytest.mark.thorough
 def test_a_search_prunes_and_its_winner_configures_what_follows(undisturbed):
     work, folder = undisturbed
     (search,) = record(work)
@@ -117,6 +118,7 @@ def test_pruned_trials_are_recorded_as_such(undisturbed):
     assert [t.state.name for t in study.trials] == [c["state"] for c in search["configurations"]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("every", [83, 149])
 def test_a_killed_search_goes_on_as_if_nothing_had_been(tmp_path, undisturbed, monkeypatch, every):
     """Killed after every so many steps: trials run, values reported, configurations told, records written."""
@@ -147,6 +149,7 @@ def test_a_killed_search_goes_on_as_if_nothing_had_been(tmp_path, undisturbed, m
     assert record(work) == record(expected) and contents(tmp_path) == contents(folder)
 
 
+@pytest.mark.thorough
 def test_of_a_batch_that_is_pruned_whole_no_record_is_lost(tmp_path, monkeypatch):
     """Killed right after the study learned that the batch is decided."""
     text = SWEEP.replace("on: [a, b]", "on: a")
@@ -171,6 +174,7 @@ def test_of_a_batch_that_is_pruned_whole_no_record_is_lost(tmp_path, monkeypatch
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 def test_the_number_of_workers_does_not_matter(tmp_path, undisturbed):
     expected, folder = undisturbed
     work = drive(tmp_path, at_once=5)
@@ -225,6 +229,7 @@ search: {space: SPACE, SETTINGS}
 NUMBERS = "{temperature: {float: [1e-4, 10.0], log: true}, elite: {int: [1, 12]}}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("space", "settings"),
     [
@@ -276,6 +281,7 @@ def test_a_configuration_that_fails_is_told_so_and_retried_only_on_demand(tmp_pa
     assert {c["state"] for c in record(work)[0]["configurations"]} == {"COMPLETE"}
 
 
+@pytest.mark.thorough
 def test_a_search_whose_trial_cannot_be_run_ends_without_a_winner_and_goes_on_later(tmp_path, undisturbed, monkeypatch):
     monkeypatch.setattr("orchestration.driver.agenda.RETRIES", 0)
     count = itertools.count()
@@ -292,6 +298,7 @@ def test_a_search_whose_trial_cannot_be_run_ends_without_a_winner_and_goes_on_la
     assert record(drive(tmp_path)) == record(expected) and contents(tmp_path) == contents(folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("left", [None, 0, 3, 17])
 def test_what_the_ledger_lost_runs_again_though_the_journal_has_decided(tmp_path, undisturbed, left):
     expected, folder = undisturbed
@@ -359,6 +366,7 @@ def test_a_journal_of_before_there_were_checksums_is_read_or_refused_in_a_senten
         Studies(tmp_path, "small").open(spec)
 
 
+@pytest.mark.thorough
 def test_a_study_with_trials_that_a_killed_driver_left_running_is_cut_to_what_is_decided(tmp_path, undisturbed):
     expected, folder = undisturbed
     (spec,) = small_sweep(tmp_path, SWEEP).searches()

@@ -85,6 +85,7 @@ def test_what_is_missing_is_found_when_a_sweep_is_read(arguments, says, tmp_path
     assert "own.yaml:8" in str(error.value)
 
 
+@pytest.mark.thorough
 def test_a_calibrated_problem_says_how_it_is_measured(tmp_path):
     write_model(tmp_path / "small.xml")
     problem = problem_of(tmp_path / "small.xml")

@@ -48,6 +48,7 @@ def test_devices_are_listed_and_written(tmp_path, capsys):
     assert main(["devices", "--write", "net.yaml"]) == 2
 
 
+@pytest.mark.thorough
 def test_place_measures_writes_and_keeps_its_calibration(tmp_path, capsys):
     torch.export.save(torch.export.export(*MODULES["branches"]()), tmp_path / "mine.pt2")
     words = ["place", "mine.pt2", "--on", ON, "--budget", "60", "--rounds", "3", "--corrections", "1", "--output", "out", "--json"]
@@ -88,6 +89,7 @@ def test_place_measures_writes_and_keeps_its_calibration(tmp_path, capsys):
     assert list(options["devices"]) == DEVICES and options["models"]["mine"]["file"] == "mine.pt2" and not options["emulate_links"]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", ["odd", pytest.param("block", marks=pytest.mark.slow)])
 def test_the_exported_placement_gives_the_modules_outputs_in_a_fresh_process(name, tmp_path):
@@ -136,6 +138,7 @@ def test_the_loaded_callable_checks_what_it_is_given(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -176,6 +179,7 @@ def test_export_refuses_what_its_runtime_cannot_express(tmp_path, capsys):
     assert "which accelerate cannot express" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_placement_of_whole_layers_becomes_a_device_map(tmp_path, capsys):
     model = nn.Sequential(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.GELU()))
     torch.export.save(torch.export.export(model, (torch.ones(2, 4),)), tmp_path / "mine.pt2")
