@@ -6,7 +6,9 @@ Importing this module is cheap; torch, openvino and transformers are imported wh
 from __future__ import annotations
 
 import importlib.util
+import logging
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     import torch
 
 SUFFIXES = (".xml", ".onnx")
+_LOG = logging.getLogger(__name__)
+"""Silent by itself; commands print what it says."""
 
 
 def model_names() -> list[str]:
@@ -98,7 +102,10 @@ def capture(
     if isinstance(source, str) and source in step_models.STEPS and is_step(source, options):
         if input_shapes is not None or example_inputs is not None:
             raise InputError(f"model {source!r} takes its sizes as options ({', '.join(step_models.STEPS[source].sizes)})")
-        step = step_models.capture_named_step(source, step_models.resolve_step(source, options), cache)
+        resolved = step_models.resolve_step(source, options)
+        with _told("" if cache and is_captured(source, **options) else source) as made:
+            step = step_models.capture_named_step(source, resolved, cache)
+            made.append(step)
         return replace(step, name=name or source, provenance="traced")
     model = resolve(source, example_inputs, input_shapes, options)
     key = None
@@ -106,11 +113,25 @@ def capture(
         key = store.graph_key(*model.key, colocate_constants)
         if (found := store.load_graph(key)) is not None:
             return replace(found, name=name or model.name, provenance="traced")
-    with written_ir(model) as path:
+    with _told(model.name if key is not None else "") as made, written_ir(model) as path:
         graph = openvino_capture.graph_of_ir(path, model.shapes, name or model.name, colocate_constants)
+        made.append(graph)
     if key is not None:
         store.save_graph(key, graph)
     return replace(graph, provenance="traced")
+
+
+@contextmanager
+def _told(name: str) -> Iterator[list[ComputationGraph]]:
+    """Tell those who listen that a model is captured, which is slow, and how it went; nothing of one without a name."""
+    begin, made = time.perf_counter(), list[ComputationGraph]()
+    if name:
+        _LOG.info(
+            "capturing %s, slow the first time: the model is built and converted. Its graph is kept in %s", name, store.cache_directory()
+        )
+    yield made
+    if name:
+        _LOG.info("captured %s: %s operations in %.0f s", name, f"{made[0].n_nodes:,}", time.perf_counter() - begin)
 
 
 @dataclass(frozen=True)

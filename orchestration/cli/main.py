@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import logging
 import os
 import pkgutil
 import sys
@@ -78,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return OK
+    tell_progress()
     try:
         _check_paths(args)
         if secret(getattr(args, "tracking_uri", None) or ""):
@@ -96,6 +98,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, WRONG_INPUT)
     except Exception as error:
         return _fail(error, FAILED)
+
+
+class _Progress(logging.Handler):
+    """Prints what takes long to wherever stderr goes now."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), file=sys.stderr, flush=True)
+
+
+def tell_progress() -> None:
+    """Let commands say when a model is captured, which is slow the first time."""
+    logger = logging.getLogger("envs.graphs.capture")
+    if not any(isinstance(h, _Progress) for h in logger.handlers):
+        logger.addHandler(_Progress())
+        logger.setLevel(logging.INFO)
 
 
 def _check_paths(args: argparse.Namespace) -> None:

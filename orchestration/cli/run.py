@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool = False) -> int:
     """Check the sweep, print its plan and run it; 1 if trials failed."""
+    print(f"reading {args.sweep}", file=sys.stderr, flush=True)
     from orchestration.commands.planning.plan import make_plan, render
     from orchestration.commands.planning.rates import Rates
     from orchestration.definition.sweep import load_sweep
@@ -65,7 +67,8 @@ def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool 
     store = default_uri(args.output) if args.tracking_uri is None else resolved_uri(args.tracking_uri)
     sweep = load_sweep(args.sweep, args.settings, store)
     sweep = sweep.only(args.stages) if args.stages else sweep
-    sweep.check_problems()
+    print("checking its problems and methods", file=sys.stderr, flush=True)
+    sweep.check_problems(leave=True)
     print(render(make_plan(sweep, Rates.from_runs(args.output))), flush=True)
     result = run_sweep(
         sweep, address=args.address, tracking_uri=args.tracking_uri, local=args.local, fresh=fresh, retry_failed=retry_failed,

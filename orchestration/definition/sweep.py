@@ -107,19 +107,23 @@ class Sweep:
         """Every problem of every stage, once."""
         return list({p.label + p.content_hash: p for s in self.stages for p in s.problems}.values())
 
-    def check_problems(self) -> None:
+    def check_problems(self, leave: bool = False) -> None:
         """Builds every problem, and every method once a network, so that what cannot work is known before anything starts.
 
         Models are captured on the way, which takes seconds the first time and is cached on disk. Only training steps that have not been
         traced yet are left to the run, for that can take minutes; their options are checked without.
+
+        Args:
+            leave: leave to the run all named models that have not been captured yet, but for one where a network has no other graph.
 
         Raises:
             SweepErrors: naming each problem at the line of its graph, each method at the line of its label.
         """
         issues = Issues()
         built: dict[str, int] = {}
+        left = self._left(leave)
         for spec in self.problems:
-            if must_be_captured(spec) and is_step_of_network(spec):
+            if spec.content_hash in left:
                 continue
             try:
                 built[spec.content_hash] = build_problem(spec).n_nodes
@@ -133,6 +137,18 @@ class Sweep:
                 issues.add(row.mark, f"method {row.label!r} on {spec.label}: {error.message}", error.cure)
         self._check_evaluators(built, issues)
         issues.raise_any()
+
+    def _left(self, models: bool) -> set[str]:
+        """Problems, by content hash, that are not built before the run: their graphs have to be captured."""
+        problems = self.problems
+        missing = [p for p in problems if must_be_captured(p)]
+        left = {p.content_hash for p in missing if is_step_of_network(p)}
+        tried = {p.network_label for p in problems if p not in missing}
+        for spec in missing if models else ():
+            if "model" in spec.graph and spec.network_label in tried:
+                left.add(spec.content_hash)
+            tried.add(spec.network_label)
+        return left
 
     def _check_evaluators(self, built: Mapping[str, int], issues: Issues) -> None:
         """Asks every stage's evaluator for the measurements of no placement on each network, so that nothing is started."""

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.problem.errors import InputError
 from envs.simulators.bounds import lower_bound
+from orchestration.driver.captures import Captures
 from orchestration.folder.ledger import Ledger, TrialEnd, parse
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.layout import CHECKPOINT, POLICY, trial_folder
 from orchestration.specs.results import TrialResult
 from orchestration.specs.sources import build_problem
 from orchestration.specs.state_files import damaged
-from orchestration.specs.trial import Trial, TrialTask
+from orchestration.specs.trial import ProblemSpec, Trial, TrialTask
 
 if TYPE_CHECKING:
     from orchestration.definition.expansion import Expansion
@@ -105,6 +106,7 @@ class Agenda:
         self.notes: list[str] = []
         """What was found wrong since this was last emptied."""
         self._ready = ReadyQueue()
+        self._captures = Captures()
         self._later: list[tuple[float, TrialTask]] = []
         self._attempts: dict[str, tuple[int, int | None]] = {}
         """How often a trial was tried from the same checkpoint, and when that was saved."""
@@ -136,7 +138,7 @@ class Agenda:
     @property
     def complete(self) -> bool:
         """Whether nothing is left to hand out or wait for, except what is with the workers."""
-        return not (self._ready or self._later or self._behind or self._wanted)
+        return not (self._ready or self._later or self._behind or self._wanted or self._captures)
 
     @property
     def open_trials(self) -> list[Trial]:
@@ -160,6 +162,26 @@ class Agenda:
         for task in reversed(due):
             self._ready.push(task, front=True)
         return self._ready.pop(room)
+
+    def next_capture(self) -> ProblemSpec | None:
+        """A problem whose graph a worker should capture now, since trials wait for it."""
+        return self._captures.next()
+
+    def captured(self, spec: ProblemSpec) -> None:
+        """The graph of a problem was captured, or could not be: what waited for it goes on, and fails by itself if need be."""
+        for task in self._captures.captured(spec):
+            self._queue(task)
+        self._open_searches()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a trial could start now."""
+        return bool(self._ready)
+
+    def _queue(self, task: TrialTask) -> None:
+        """The task starts as soon as there is room, and its graphs are there."""
+        if not self._captures.hold(task):
+            self._ready.push(task)
 
     def next_pause(self) -> float | None:
         """Seconds until the next attempt of a trial that failed for reasons of infrastructure; None if there is none."""
@@ -221,7 +243,7 @@ class Agenda:
         if self._state[parent] == "done":
             self._state[parent] = "open"
             self._remade.add(parent)
-            self._ready.push(TrialTask(self.trials[parent]))
+            self._queue(TrialTask(self.trials[parent]))
         return True
 
     def end(self) -> None:
@@ -271,7 +293,7 @@ class Agenda:
             if parent == "open":
                 self._behind.setdefault(str(trial.parent), []).append(trial)
             else:
-                self._ready.push(TrialTask(trial))
+                self._queue(TrialTask(trial))
 
     def _parent_state(self, parent: str) -> str:
         """That of the trial, or ``done`` of a policy from elsewhere that lies where a trial's would."""
@@ -293,7 +315,7 @@ class Agenda:
             if failed:
                 self._block(child)
             else:
-                self._ready.push(TrialTask(child))
+                self._queue(TrialTask(child))
         self._open_searches()
 
     def _block(self, trial: Trial) -> None:
@@ -309,7 +331,7 @@ class Agenda:
         """Begin the searches whose trials can start."""
         for spec in list(self._waiting_specs):
             parents = {self._parent_state(t.parent) for t in spec.templates if t.parent is not None}
-            if parents <= {"done"}:
+            if parents <= {"done"} and not self._captures.missing(p for t in spec.templates for p in t.problems):
                 self._waiting_specs.remove(spec)
                 self._begin(spec)
 
@@ -359,7 +381,7 @@ class Agenda:
             waiting = self._wanted.setdefault(key, [])
             waiting.append(search.spec.content_hash)
             if len(waiting) == 1:  # else another search has it run, and this one asks again when it is back
-                self._ready.push(task)
+                self._queue(task)
         self._record_pruned(search)
         if decided != search.decided:
             self._read.clear()  # nobody asks for the records of that batch again

@@ -17,11 +17,11 @@ from orchestration.folder.ledger import TrialEnd
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.files import write_atomic
 from orchestration.specs.policies import describe_policy
-from orchestration.specs.trial import Trial, TrialTask
+from orchestration.specs.trial import ProblemSpec, Trial, TrialTask
 from orchestration.tracking.provenance import quiet_environment
 from orchestration.tracking.summary import SweepSummary
 from orchestration.tracking.tracker import Tracker, TrackingSpec
-from orchestration.trials.worker import execute, lost, policy_path
+from orchestration.trials.worker import CaptureEnd, capture_graph, execute, lost, policy_path
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1",
@@ -58,12 +58,24 @@ class Backend(Protocol):
         """Hand a trial over."""
         ...
 
+    def capture_room(self, others: bool) -> int:
+        """How many more graphs may be handed over to be captured now; fewer if there are ``others`` to run meanwhile."""
+        ...
+
+    def capture(self, spec: ProblemSpec) -> None:
+        """Hand over a problem whose graph is to be captured."""
+        ...
+
+    def captured(self) -> list[tuple[ProblemSpec, CaptureEnd]]:
+        """What became of those that came back since this was last asked."""
+        ...
+
     def check(self, trials: Sequence[Trial]) -> list[str]:
         """Notes about what these trials need; InputError if there never will be such resources or such a host."""
         ...
 
     def busy(self) -> int:
-        """How many trials are not back yet."""
+        """How many trials and captures are not back yet."""
         ...
 
     def running(self) -> int:
@@ -93,6 +105,8 @@ class LocalBackend:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._waiting: deque[tuple[TrialTask, str]] = deque()
+        self._to_capture: deque[ProblemSpec] = deque()
+        self._captured: list[tuple[ProblemSpec, CaptureEnd]] = []
         self._tracker: Tracker | None = None
 
     def begin_tracking(self, spec: TrackingSpec) -> list[str]:
@@ -109,12 +123,22 @@ class LocalBackend:
     def submit(self, task: TrialTask, sweep: str) -> None:
         self._waiting.append((task, sweep))
 
+    def capture_room(self, others: bool) -> int:
+        return 0 if others else 1 - len(self._to_capture)
+
+    def capture(self, spec: ProblemSpec) -> None:
+        self._to_capture.append(spec)
+
+    def captured(self) -> list[tuple[ProblemSpec, CaptureEnd]]:
+        back, self._captured = self._captured, []
+        return back
+
     def check(self, trials: Sequence[Trial]) -> list[str]:
         """Nothing is reserved here."""
         return []
 
     def busy(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._to_capture)
 
     def running(self) -> int:
         return len(self._waiting)
@@ -123,12 +147,17 @@ class LocalBackend:
         return ""
 
     def wait(self) -> list[tuple[TrialTask, TrialEnd]]:
+        if not self._waiting:
+            spec = self._to_capture.popleft()
+            self._captured.append((spec, capture_graph(spec)))
+            return []
         task, sweep = self._waiting.popleft()
         report = self._tracker.live if self._tracker is not None else lambda _trial, _snapshot: None
         return [(task, execute(task, str(self._folder), sweep, report))]
 
     def stop(self) -> None:
         self._waiting.clear()
+        self._to_capture.clear()
 
     def close(self) -> None:
         """Nothing was started here."""
@@ -155,6 +184,9 @@ class RayBackend:
 
             self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS), self._folder, self._node)
         self._task: Any = ray.remote(max_retries=0, num_returns=2)(_task)
+        self._capture_task: Any = ray.remote(max_retries=0)(capture_graph)
+        self._capturing: dict[Any, ProblemSpec] = {}
+        self._captured: list[tuple[ProblemSpec, CaptureEnd]] = []
         self._running: dict[Any, _Running] = {}
         self._handed: Counter[FrozenDict] = Counter()
         """How many of them have which resources."""
@@ -208,6 +240,17 @@ class RayBackend:
         self._running[ended] = _Running(task, sweep, learned)
         self._handed[r] += 1
 
+    def capture_room(self, others: bool) -> int:
+        """All CPUs, or half of them while other trials can use the rest."""
+        return (max(1, self._cpus // 2) if others else self._cpus) - len(self._capturing)
+
+    def capture(self, spec: ProblemSpec) -> None:
+        self._capturing[self._capture_task.remote(spec)] = spec
+
+    def captured(self) -> list[tuple[ProblemSpec, CaptureEnd]]:
+        back, self._captured = self._captured, []
+        return back
+
     def _policy(self, parent: str) -> list[Any] | None:
         """The object that holds a trial's policy file, in a list so that only a worker that lacks the file fetches it."""
         if parent not in self._policies:
@@ -231,7 +274,7 @@ class RayBackend:
         return notes + ([missing] if missing else [])
 
     def busy(self) -> int:
-        return len(self._running)
+        return len(self._running) + len(self._capturing)
 
     def running(self) -> int:
         return capacity.running(self._handed, self._nodes)
@@ -246,12 +289,15 @@ class RayBackend:
 
     def wait(self) -> list[tuple[TrialTask, TrialEnd]]:
         self._look()
-        waiting = list(self._running)
+        waiting = [*self._running, *self._capturing]
         done, _ = self._ray.wait(waiting, num_returns=1, timeout=WAIT_SECONDS, fetch_local=True)
         if done and len(waiting) > 1:
             done, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
         back = []
         for reference in done:
+            if reference in self._capturing:
+                self._take_capture(reference)
+                continue
             one = self._running.pop(reference)
             trial = one.task.trial
             self._handed[trial.resources] -= 1
@@ -267,6 +313,13 @@ class RayBackend:
                 ended = lost(trial, f"the worker of trial {trial.short} was lost: {reason}", one.sweep)
             back.append((one.task, ended))
         return back
+
+    def _take_capture(self, reference: Any) -> None:
+        spec = self._capturing.pop(reference)
+        try:
+            self._captured.append((spec, self._ray.get(reference)))
+        except self._ray.exceptions.RayError as error:  # the worker died; the trials capture it themselves
+            self._captured.append((spec, CaptureEnd(0, 0.0, str(error).strip().splitlines()[0])))
 
     def _look(self) -> None:
         """Now and then: count machines, start the tracker again if it died, and note how the hosts are for `placewright hosts`."""
@@ -295,9 +348,10 @@ class RayBackend:
                     write_statistics(self._folder, answer)
 
     def stop(self) -> None:
-        for reference in self._running:
+        for reference in (*self._running, *self._capturing):
             self._ray.cancel(reference, force=True)
         self._running.clear()
+        self._capturing.clear()
         self._handed.clear()
 
     def close(self) -> None:

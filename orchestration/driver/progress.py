@@ -15,8 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from envs.problem.problem import shown_in
+from orchestration.analysis.table import plural
 from orchestration.folder.ledger import TrialEnd
-from orchestration.specs.trial import Trial
+from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.trial import ProblemSpec, Trial
 
 PLAIN_SECONDS = 10.0
 """A line this often where the output is no terminal."""
@@ -62,6 +64,7 @@ class Display:
         self.waiting = ""
         """How many trials wait for machines that are not there."""
         self.note = ""
+        self._capturing: list[FrozenDict] = []
         self.best: dict[str, tuple[float, str, str]] = {}
         self._begin = self._printed = time.monotonic()
         self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True)
@@ -90,6 +93,16 @@ class Display:
 
     def _rate(self, trial: Trial) -> Rate:
         return self._rates.setdefault((trial.label, trial.stage), Rate(trial.budget.evaluations != 0))
+
+    def capturing(self, spec: ProblemSpec) -> str:
+        """A graph is being captured; its name, for people."""
+        self._capturing.append(spec.graph)
+        return str(spec.graph.get("model") or spec.graph_label)
+
+    def captured(self, spec: ProblemSpec) -> str:
+        """It no longer is; its name."""
+        self._capturing.remove(spec.graph)
+        return str(spec.graph.get("model") or spec.graph_label)
 
     def tick(self, running: int, pause: float | None = None, waiting: str = "") -> None:
         """Called often by the driver."""
@@ -127,7 +140,13 @@ class Display:
             parts.append(f"{self.skipped} done before")
         if self.pruned:
             parts.append(f"{self.pruned} pruned")
-        parts += [f"{self.running} running", *filter(None, [self.waiting]), f"{self.failed} failed", f"{self.evaluations:,} evaluations"]
+        captures = f"capturing {plural(len(self._capturing), 'graph')}" if self._capturing else ""
+        parts += [
+            f"{self.running} running",
+            *filter(None, [captures, self.waiting]),
+            f"{self.failed} failed",
+            f"{self.evaluations:,} evaluations",
+        ]
         if len(self.best) == 1:
             ((problem, (value, objective, label)),) = self.best.items()
             parts.append(f"best {show(value, objective)} on {problem} by {label}")

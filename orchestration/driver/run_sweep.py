@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from envs.graphs.store import cache_directory
 from envs.problem.errors import InputError
 from orchestration.analysis.load import remembered
 from orchestration.analysis.notes import reason
@@ -100,10 +101,7 @@ def run_sweep(
         studies = _Studies(folder, sweep.name)
         studies.reach(sweep)
         agenda = Agenda(sweep, ledger, studies.open, retry_failed=retry_failed)
-        if not agenda.total:
-            raise InputError(f"sweep {sweep.name!r} has no trial to run")
-        if (folder / STORE).exists() and not agenda.complete:
-            MeasurementStore(folder / STORE).close()  # before anything starts: InputError if it is damaged
+        _check_begin(agenda, sweep.name, folder)
         display = Display(agenda.total, agenda.skipped, agenda.open_trials, console)
         if ledger.unchecked:
             display.say(f"{ledger.unchecked} lines of {folder / LEDGER} are from before there were checksums, so they are not checked")
@@ -112,6 +110,7 @@ def run_sweep(
             display.say(f"all {agenda.total} trials ran before{failed}; --fresh runs them again")
         backend: Backend = LocalBackend(folder)
         if not local and not agenda.complete:
+            display.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
             needs_service = any(not in_worker(t.evaluator) for t in agenda.open_trials)
             backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service)
         spec = _tracking(sweep, folder, output, uri, tracking_uri is None, agenda)
@@ -138,6 +137,7 @@ def _run_tracked(
         with _stoppable():
             for note in backend.check(agenda.open_trials):
                 display.say(note)
+            display.say("opening the store of MLflow" + ("" if _exists(spec.uri) else ", a new one: its tables take some seconds"))
             for note in backend.begin_tracking(spec):
                 display.say(note)
             _run_all(agenda, backend, display, sweep.name)
@@ -148,6 +148,7 @@ def _run_tracked(
                     summary = finished.summary(sweep.description)
                 except Exception as error:  # nothing optional costs a result
                     notes.append(f"no summary for MLflow: {reason(error)}")
+            display.say("sending the rest to MLflow: curves beside what is known, and the report")
             notes += _end_tracking(backend, "FINISHED", [*definition, *files], DRAIN_SECONDS, summary)
             return notes, files, "" if finished is None else finished.comparison.collection.origin
     except KeyboardInterrupt:
@@ -193,6 +194,7 @@ def _run_all(agenda: Agenda, backend: Backend, display: Display, sweep: str) -> 
     said = 0
     with display:
         while not agenda.complete or backend.busy():
+            _capture(agenda, backend, display)
             while (task := agenda.next(backend.room)) is not None:
                 backend.submit(task, sweep)
             for note in agenda.notes:
@@ -219,6 +221,23 @@ def _run_all(agenda: Agenda, backend: Backend, display: Display, sweep: str) -> 
             display.note = f"{agenda.blocked} more could not start, because what they start from failed"
 
 
+def _capture(agenda: Agenda, backend: Backend, display: Display) -> None:
+    """Take back what was captured and hand out what is missing, and say so: it is slow, and the next time it is not."""
+    for spec, found in backend.captured():
+        name = display.captured(spec)
+        if found.error:
+            display.say(f"{name} could not be captured: {found.error}")
+        else:
+            display.say(f"captured {name}: {found.operations:,} operations in {found.seconds:.0f} s")
+        agenda.captured(spec)
+    while backend.capture_room(agenda.ready) > 0 and (wanted := agenda.next_capture()) is not None:
+        backend.capture(wanted)
+        display.say(
+            f"capturing {display.capturing(wanted)}, slow the first time: the model is built and converted. Its graph is kept in "
+            f"{cache_directory()}; trials on other graphs run meanwhile"
+        )
+
+
 def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path], Finished | None]:
     """Report what ended (notes, files and the report, if there is one), by other parts of the ``whole`` sweep too if this was one."""
     from orchestration.report.finish import finish_sweep
@@ -231,12 +250,26 @@ def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None)
         text = json.dumps([s.describe() for s in agenda.searches.values()], indent=1)
         write_atomic(files[0], text.encode())
     others = [] if whole is None else [*(t.content_hash for t in whole.expand()), *(remembered(folder) or ())]
+    display.say("writing the report: tables, plots and pages")
     try:
         finished = finish_sweep(folder, [*agenda.counted, *others])
         print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
     except Exception as error:  # the trials are in the ledger, whatever is wrong with their report
         return [f"no report: {reason(error)}; `placewright report {folder}` tries again"], files, None
     return list(finished.notes), [*files, *finished.files], finished
+
+
+def _check_begin(agenda: Agenda, sweep: str, folder: Path) -> None:
+    """InputError if there is nothing to run, or what was measured before is damaged."""
+    if not agenda.total:
+        raise InputError(f"sweep {sweep!r} has no trial to run")
+    if (folder / STORE).exists() and not agenda.complete:
+        MeasurementStore(folder / STORE).close()
+
+
+def _exists(uri: str) -> bool:
+    """Whether there is a store; taken for granted where it is no file."""
+    return not uri.startswith("sqlite:///") or Path(uri.removeprefix("sqlite:///")).exists()
 
 
 def _end_tracking(

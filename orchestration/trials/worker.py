@@ -3,19 +3,22 @@ a Ray task. What runs when does not belong here."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from envs.graphs import capture
 from envs.problem.measurement import Evaluator
 from orchestration.folder.ledger import TrialEnd
 from orchestration.rewards.evaluators import InfrastructureError, build_evaluator, in_worker, simulates
 from orchestration.specs.files import write_atomic
 from orchestration.specs.layout import POLICY, trial_folder
+from orchestration.specs.sources import count_nodes
 from orchestration.specs.state_files import Damaged, damaged, load_state
-from orchestration.specs.trial import Trial, TrialTask
+from orchestration.specs.trial import ProblemSpec, Trial, TrialTask
 from orchestration.tracking.run_contents import reached
 from orchestration.trials.output_capture import capturing
 from orchestration.trials.progress import Progress
@@ -23,6 +26,16 @@ from orchestration.trials.run_trial import failed, run_trial
 
 LIVE_SECONDS = 5.0
 """A running trial reports this often; shorter trials only at their end."""
+
+
+class CaptureEnd(NamedTuple):
+    """What became of the capture of a graph."""
+
+    operations: int
+    seconds: float
+    error: str = ""
+    """Why there is no graph, in one sentence; empty if there is one."""
+
 
 Report = Callable[[Trial, dict[str, Any]], object]
 
@@ -106,6 +119,18 @@ def _evaluator(trial: Trial, service: Any, folder: Path) -> Evaluator:
     from orchestration.rewards.client import ServiceClient
 
     return ServiceClient(service, trial.evaluator, trial.content_hash, priority=trial.priority)
+
+
+def capture_graph(spec: ProblemSpec) -> CaptureEnd:
+    """Capture a problem's graph and keep it on this machine's disk, whatever happens; the trials on it say what went wrong."""
+    begin, logger = time.perf_counter(), logging.getLogger(capture.__name__)
+    silent, logger.disabled = logger.disabled, True  # who asked says it
+    try:
+        return CaptureEnd(count_nodes(spec), time.perf_counter() - begin)
+    except Exception as error:
+        return CaptureEnd(0, time.perf_counter() - begin, (str(error).strip().splitlines() or [type(error).__name__])[0])
+    finally:
+        logger.disabled = silent
 
 
 def lost(trial: Trial, reason: str, sweep: str) -> TrialEnd:

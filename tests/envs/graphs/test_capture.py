@@ -278,6 +278,17 @@ def test_wrong_names_and_options():
             capture(arguments, **options)
 
 
+def test_a_capture_is_told_once(own_cache, caplog):
+    caplog.set_level(logging.INFO, logger="envs.graphs.capture")
+    assert not front.is_captured("light-squeezenet")
+    graph = capture("light-squeezenet")
+    begun, ended = [r.getMessage() for r in caplog.records]
+    assert begun.startswith("capturing light_squeezenet, slow the first time") and str(own_cache) in begun
+    assert ended.startswith(f"captured light_squeezenet: {graph.n_nodes} operations in ")
+    caplog.clear()
+    assert front.is_captured("light-squeezenet") and capture("light-squeezenet").n_nodes == graph.n_nodes and not caplog.records
+
+
 def test_cache_is_by_content_and_survives_damage(tmp_path, own_cache, monkeypatch):
     path = small_ir(tmp_path)
     first = capture(path)
