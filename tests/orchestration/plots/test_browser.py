@@ -14,6 +14,7 @@ import pytest
 
 from orchestration.driver.run_sweep import run_sweep
 from orchestration.specs.layout import PAGE
+from orchestration.tracking.run_contents import grid
 from orchestration.tracking.summary import landing
 from tests.orchestration.driver.test_driver import quiet
 from tests.orchestration.ray_cluster import free_port
@@ -172,6 +173,14 @@ def test_the_charts_have_curves_of_the_methods(page, server, experiment, tmp_pat
     look(page, tmp_path, "charts")
     drawn = [plot.locator(".scatterlayer .trace").count() for plot in page.locator(".js-plotly-plot").all()]
     assert max(drawn) >= 2, "curves of two methods overlay"
+    lines = page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot')].flatMap(p => p.data).filter(t => t.x && t.x.length > 2 && !t.fill)"
+        ".map(t => [t.name, [...t.x], [...t.y]])"
+    )
+    grouped = [(steps, best) for name, steps, best in lines if steps[:5] == [1, 2, 3, 5, 10]]
+    assert len({tuple(best) for _, best in grouped}) >= 2, "of local search and of random placements"
+    for steps, best in grouped:
+        assert steps == grid(300) and best == sorted(best, reverse=True), "means over runs with the same steps do not zigzag"
 
 
 def test_the_parent_run_says_what_came_out(page, server, experiment, runs, tmp_path):
