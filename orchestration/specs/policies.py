@@ -112,12 +112,15 @@ def _registered(text: str, store: str | None) -> Policy:
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
         raise InputError(f"there is no model {text!r}: {masked(uri)} does not exist; name the store by --tracking-uri or --output")
     mlflow: Any = importlib.import_module("mlflow")
+    client = mlflow.MlflowClient(uri, uri)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            where = mlflow.artifacts.download_artifacts(artifact_uri=text, dst_path=folder, tracking_uri=uri, registry_uri=uri)
+            # Given the model's own name, MLflow would look it up in the store of the environment, whatever is said here.
+            files = client.get_model_version_download_uri(found[1], found[2])
+            where = mlflow.artifacts.download_artifacts(artifact_uri=files, dst_path=folder, tracking_uri=uri)
         except (mlflow.MlflowException, OSError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            known = _known(mlflow.MlflowClient(uri, uri), found[1])
+            known = _known(client, found[1])
             raise InputError(f"there is no model {text!r} in {masked(uri)} ({masked(reason)}){known}") from None
         return _read(Path(where) / POLICY, text)
 
