@@ -85,7 +85,7 @@ def measure(methods: Sequence[str], seconds: float = SECONDS) -> Reference:
         if not entry.real
     }
     often = {name: round(sum(n) / len(n), 1) for name, n in ends.items()}
-    machine = f"{processor()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}"
+    machine = f"{processor()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}, default settings"
     return Reference(machine, OPERATIONS, learner, evaluator, often)
 
 
