@@ -3,13 +3,14 @@ to `orchestration.commands.planning.plan`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from envs.problem.errors import InputError
 from envs.problem.problem import Problem
+from methods.contract.method import Method
 from methods.contract.registry import configure, method_class
 from orchestration.commands.planning.rates import Rates
 from orchestration.commands.planning.reference import Reference
@@ -91,7 +92,8 @@ class Expectation:
         if rate is None:
             rate, source = self._reference.rate(kind, name, self._nodes[_key(trial)]), (name,)
             if rate is not None and kind == "learner":
-                rate *= method_class(trial.method).effort(_configured(trial.method, trial.config))
+                cls, config = _configured(trial.method, trial.config)
+                rate *= cls.effort(config)
         if rate is None:
             return None, ()
         return min(rate * evaluations, trial.budget.seconds or float("inf")), source
@@ -118,15 +120,16 @@ def _problems(specs: Sequence[ProblemSpec]) -> list[Problem]:
 def _wanted(method: str, config: FrozenDict, specs: Sequence[ProblemSpec]) -> int | None:
     """`Method.wanted_evaluations`, None too where that depends on a graph that cannot be had yet."""
     try:
-        return method_class(method).wanted_evaluations(_configured(method, config), lambda: _problems(specs))
+        cls, configured = _configured(method, config)
+        return cls.wanted_evaluations(configured, lambda: _problems(specs))
     except (_NotYet, InputError):  # what is wrong with a problem is said where problems are checked
         return None
 
 
 @lru_cache(maxsize=256)
-def _configured(method: str, config: FrozenDict) -> Any:
-    plain: Mapping[str, Any] = config
-    return configure(method, plain)
+def _configured(method: str, config: FrozenDict) -> tuple[type[Method], Any]:
+    """The method's class and its settings, looked up once: thousands of trials share them."""
+    return method_class(method), configure(method, config)
 
 
 def _mean_nodes(specs: Sequence[ProblemSpec]) -> float | None:
