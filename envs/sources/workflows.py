@@ -154,7 +154,7 @@ def _edges(tasks: Mapping[str, Any]) -> list[tuple[str, str]]:
     for task, given in tasks.items():
         for key in ("parents", "children"):
             for other in as_list(given.get(key, []), f"task {task!r}: {key}"):
-                known = other if other in tasks else by_name.get(other) if isinstance(other, str) else None
+                known = (other if other in tasks else by_name.get(other)) if isinstance(other, str) else None
                 if known is None:
                     raise InputError(f"task {task!r} has {short(other)} among its {key}, which is no task of the workflow")
                 found[(known, task) if key == "parents" else (task, known)] = None

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ruamel.yaml import YAML, YAMLError
-
 from envs.problem.errors import InputError, nearest
 from envs.simulators.bounds import lower_bound
 from envs.simulators.work_conserving.discipline import with_free_inputs
 from orchestration.analysis.notes import reason
 from orchestration.analysis.runs import Collection, collect
 from orchestration.analysis.source import ScoredBy, source_of
+from orchestration.definition.issues import Issues
+from orchestration.definition.source import read_source
 from orchestration.folder.definition_copy import saved_definition, saved_definition_hash
 from orchestration.folder.ledger import entries
 from orchestration.specs.files import safe_name
@@ -80,11 +80,11 @@ def sweep_folder(sweep: str, home: Path = HOME, *, started: bool = True) -> Path
 
 def _yaml_name(path: Path) -> str:
     """The ``sweep`` key of a definition; the rest of it is not checked, since it has run already."""
-    try:
-        document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise InputError(f"cannot read sweep {path}: {' '.join(str(error).split())}") from None
-    name = document.get("sweep") if isinstance(document, dict) else None
+    issues = Issues()
+    source = read_source(path, issues)
+    if source is None:
+        raise InputError(f"cannot read sweep {issues.found[0]}")
+    name = source.node.plain().get("sweep")
     if not isinstance(name, str):
         raise InputError(f"{path} has no key 'sweep' with the sweep's name; is it a sweep definition?")
     return name

@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import itertools
 import logging
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +38,16 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the line and end with code 2."""
         self.exit(WRONG_INPUT, f"placewright: {message}; see {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As its parent, but an option that is none is named first: else what it stands in place of would be asked for."""
+        if self._subparsers is None and args is not None:
+            known = [option for action in self._actions for option in action.option_strings]
+            for word in itertools.takewhile(lambda w: w != "--", args):
+                name = word.partition("=")[0]
+                if re.match(r"-[^.\d]", name) and not any(k.startswith(name) or name.startswith(k) for k in known):
+                    self.error(f"unknown option {name!r}{nearest(name, known)}")
+        return super().parse_known_args(args, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # The one place where argparse knows the word that it refuses; its message is a sentence of its own.

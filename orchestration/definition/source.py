@@ -352,7 +352,11 @@ class _Document:
 
     def _scalar(self, event: Any, mark: Mark) -> Any:
         text = event.value
-        tag = self.yaml.resolver.resolve(ScalarNode, text, event.implicit)
+        try:
+            tag = self.yaml.resolver.resolve(ScalarNode, text, event.implicit)
+        except KeyError as error:  # the scanner has read a directive already, maybe one further down
+            version = ".".join(map(str, error.args[0]))
+            raise self._refuse(event, f"YAML {version} is not known", "remove the line that begins with %YAML") from None
         kind = str(tag).rpartition(":")[2]
         if kind == "null":
             return None

@@ -138,17 +138,26 @@ class Engine(MeasuringHost):
         return np.asarray(self._ready(problem).ask(limit, "measure_whole", problem.content_hash, device, repetitions))
 
     def _row(self, problem: Problem, placement: np.ndarray) -> dict[str, Any]:
-        limit = self.measuring.time_limit
+        """What one placement gave; if the process dies, another measures it at once, so that all are measured in the order asked."""
         try:
-            process = self._ready(problem)
-        except Fault as fault:
-            return _row(Outcome.INFRASTRUCTURE, str(fault))
-        try:
-            row = process.ask(limit + GRACE, "measure", problem.content_hash, placement)
+            try:
+                row = self._asked(problem, placement)
+            except Fault as fault:
+                if fault.late:
+                    raise
+                row = self._asked(problem, placement)
         except Fault as fault:
             return _row(Outcome.TOO_SLOW if fault.late else Outcome.INFRASTRUCTURE, str(fault))
-        if not row["run"].clean:
+        if row["run"] is not None and not row["run"].clean:
             self._end()  # a kernel of the abandoned run goes on; the next measurement gets a process without it
+        return row
+
+    def _asked(self, problem: Problem, placement: np.ndarray) -> dict[str, Any]:
+        try:
+            process = self._ready(problem)
+        except Fault as fault:  # whatever its cause, it is not this placement
+            return _row(Outcome.INFRASTRUCTURE, str(fault))
+        row: dict[str, Any] = process.ask(self.measuring.time_limit + GRACE, "measure", problem.content_hash, placement)
         return row
 
     def _ready(self, problem: Problem) -> ChildProcess:

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -296,12 +297,41 @@ def test_time_limits_and_dead_processes_never_hang(engine):
         assert m.outcome[0] == Outcome.TOO_SLOW and "did not end within" in m.notes[0]
     problem = problem_of("chainmm", 2)
     assert engine.evaluate(problem, spread).ok.all()
-    killer = threading.Timer(0.5, lambda: os.kill(engine._process.popen.pid, signal.SIGKILL))
-    killer.start()
+    killer = killing(engine, times=2)
     m = engine.evaluate(slow, spread)
     killer.join()
     assert m.outcome[0] == Outcome.INFRASTRUCTURE and "exit code -9" in m.notes[0]
     assert engine.evaluate(problem, spread).ok.all()
+
+
+def killing(engine: Engine, times: int) -> threading.Thread:
+    """Kills the engine's process in half a second, and as many that take its place."""
+
+    def kill() -> None:
+        killed: set[int] = set()
+        while len(killed) < times:
+            time.sleep(0.5)
+            process = engine._process
+            if process is not None and process.alive and process.popen.pid not in killed:
+                os.kill(process.popen.pid, signal.SIGKILL)
+                killed.add(process.popen.pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+@pytest.mark.thorough
+def test_a_placement_whose_process_was_killed_is_measured_before_the_next(engine):
+    """Two placements of which the first takes long: its process dies once, and both are measured, in order."""
+    problem = problem_of("chainmm", 2, delay=0.05)
+    spread = np.random.default_rng(0).integers(0, 2, (2, 112)).astype(np.int16)
+    engine.evaluate(problem, spread[:1])
+    before = engine._process.popen.pid
+    killer = killing(engine, times=1)
+    found = engine.evaluate(problem, spread)
+    killer.join()
+    assert found.ok.all() and engine._process.popen.pid != before
 
 
 def test_a_bad_placement_is_cut_off():

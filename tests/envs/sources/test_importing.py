@@ -215,7 +215,8 @@ TASKS, RAN = ("workflow", "specification", "tasks"), ("workflow", "execution", "
     [
         (("workflow", 3), "must be an object"), (("workflow", "specification", "tasks", KeyError), "lacks 'tasks'"),
         (("workflow", "execution", KeyError), "lacks 'tasks'"), ((*TASKS, []), "no tasks|is not among"), ((*TASKS, 0, "id", 5), "string"),
-        ((*TASKS, 0, "parents", ["nobody"]), "no task of the workflow"), ((*TASKS, 0, "children", "x"), "must be a list"),
+        ((*TASKS, 0, "parents", ["nobody"]), "no task of the workflow"),
+        ((*TASKS, 0, "parents", [[]]), "no task of the workflow"), ((*TASKS, 0, "children", "x"), "must be a list"),
         ((*TASKS, 0, "parents", ["cpuhog_forkjoin_00000002"]), "cycle"), ((*TASKS, 1, "id", "cpuhog_forkjoin_00000001"), "must be unique"),
         ((*RAN, 0, "runtimeInSeconds", -1.0), "not negative"), ((*RAN, 0, "runtimeInSeconds", "3 s"), "must be a number"),
         ((*RAN, 0, "runtimeInSeconds", KeyError), "lacks 'runtimeInSeconds'"), ((*RAN, 0, KeyError), "has no runtime"),

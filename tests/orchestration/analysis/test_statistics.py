@@ -17,6 +17,7 @@ from orchestration.analysis.statistics import (
     iqm,
     iqm_curve,
     iqm_interval,
+    least_p,
     on_grid,
     paired_test,
     performance_profile,
@@ -219,3 +220,10 @@ def test_pairs_that_say_nothing_are_left_out_and_infinite_ones_rank_highest() ->
 
 def test_a_gap_is_relative() -> None:
     assert gap(np.array([3.0]), 2.0) == pytest.approx([0.5])
+
+
+def test_the_least_p_is_that_of_differences_of_one_sign():
+    for pairs in (1, 4, 6):
+        x = np.arange(1.0, pairs + 1)
+        assert least_p(pairs) == stats.wilcoxon(x, method="exact").pvalue
+    assert least_p(6, 3) == 3 * least_p(6) and least_p(2, 5) == 1.0 and np.isnan(least_p(0))

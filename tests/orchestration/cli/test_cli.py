@@ -92,6 +92,19 @@ def test_validate_reports_several_files(sweep: Path, capsys: pytest.CaptureFixtu
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["simulate", "-inf"], "unknown option '-inf'"),
+        (["run", "x.yaml", "--outptu=y"], "unknown option '--outptu'; did you mean '--output'"),
+    ],
+)
+def test_an_option_that_is_none_is_named_before_what_is_missing(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert says in capsys.readouterr().err
+
+
 def test_plan_as_text_and_json(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(sweep), "--output", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("tiny: 1 stage, 4 trials, 42 evaluations\n")

@@ -100,6 +100,7 @@ HOSTILE = {
     "a long list": "seeds: [" + "1," * 100_000 + "1]",
     "aliases": "a0: &a0 [1, 1, 1]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
     "digits": "budget: " + "9" * 6000,
+    "a version": "sweep: a\n%YAML 9.9\nbudget: 1\n",
     "a large file": "description: " + "x" * 300_000,
 }
 

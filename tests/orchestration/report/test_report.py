@@ -186,6 +186,8 @@ def test_sweeps_are_found_by_name_folder_and_yaml(tmp_path: Path) -> None:
         assert sweep_folder(given, tmp_path / "home") == folder
     with pytest.raises(InputError, match=r"no sweep 'stdy'.*did you mean 'study'"):
         sweep_folder("stdy", tmp_path / "home")
+    (tmp_path / "long.yaml").write_text(f"sweep: study\nseeds: [{'9' * 5000}]\n")
+    assert sweep_folder(str(tmp_path / "long.yaml"), tmp_path / "home") == folder
     (tmp_path / "bad.yaml").write_text("- [")
     with pytest.raises(InputError, match=r"cannot read sweep .*bad\.yaml"):
         sweep_folder(str(tmp_path / "bad.yaml"), tmp_path / "home")
