@@ -108,6 +108,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     except InputError as error:
         return _fail(error, WRONG_INPUT)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return _fail(InputError(f"{str(error.filename)[:60]!r} cannot be a path; a name has at most {MAX_NAME} bytes"), WRONG_INPUT)
+        return _fail(error, FAILED)
     except Exception as error:
         return _fail(error, FAILED)
 

@@ -105,6 +105,13 @@ def test_an_option_that_is_none_is_named_before_what_is_missing(words: list[str]
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["inspect", "status", "report", "plan"])
+def test_a_name_that_no_file_can_have_is_wrong_input(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "9" * 5000]) == 2
+    said = capsys.readouterr().err
+    assert f"'{'9' * 60}' cannot be a path" in said and len(said) < 250
+
+
 def test_plan_as_text_and_json(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(sweep), "--output", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("tiny: 1 stage, 4 trials, 42 evaluations\n")
