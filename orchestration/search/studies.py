@@ -124,7 +124,7 @@ class CheckedJournal(JournalFileBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         checked = []
-        for log in logs:
+        for log in json.loads(json.dumps(logs)):  # as it will be read again: keys that are numbers (of steps) are words in the file
             self._last = _sum(log, self._last)
             checked.append({**log, "sum": self._last})
         super().append_logs(checked)

@@ -353,6 +353,15 @@ def test_a_line_of_the_journal_that_is_lost_or_moved_is_not_overlooked(tmp_path,
             Studies(tmp_path, "small").open(spec)
 
 
+def test_a_study_whose_trials_reported_often_can_be_opened_again(tmp_path):
+    """Steps are numbers when they are written and words when they are read: in another order from ten on."""
+    (spec,) = small_sweep(tmp_path, SWEEP).searches()
+    study = Studies(tmp_path, "small").open(spec)
+    reported = {step: 1.0 / step for step in range(1, 25)}
+    study.add_trial(optuna.trial.create_trial(value=0.5, intermediate_values=reported))
+    assert [t.intermediate_values for t in Studies(tmp_path, "small").open(spec).trials] == [reported]
+
+
 def test_a_journal_of_before_there_were_checksums_is_read_or_refused_in_a_sentence(tmp_path, undisturbed):
     _, folder = undisturbed
     (spec,) = small_sweep(tmp_path, SWEEP).searches()
