@@ -14,6 +14,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 from envs.problem.errors import InputError
 from envs.problem.measurement import Measurements, Request, Rows, Wrapper, answer
 from envs.problem.problem import Problem
+from envs.simulators.fifo.evaluator import as_placements
 from orchestration.rewards.evaluators import EvaluationError, InfrastructureError, build_evaluator, remembered
 from orchestration.rewards.messages import Answer, Ask, EvaluatorFault, ServiceError, Unserved
 from orchestration.specs.canonical import canonical
@@ -109,7 +110,7 @@ class ServiceClient(Wrapper):
                 raise silence
 
     def _ask(self, r: Request) -> Ask:
-        placements = np.ascontiguousarray(r.placements, dtype=np.int16)
+        placements = as_placements(r.problem, r.placements)
         reference = None
         if placements.nbytes > INLINE_BYTES:
             reference, placements = [ray.put(placements)], placements[:0]
