@@ -198,14 +198,22 @@ class RayBackend:
         self._looked = 0.0
 
     def begin_tracking(self, spec: TrackingSpec) -> list[str]:
-        self._spec, self._tracker = spec, self._new_tracker(spec)
-        try:
-            self._ray.get(self._tracker.begin.remote())
-            return self._ray.get(self._tracker.notes.remote())
-        except self._ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, InputError):
-                raise InputError(str(error.cause)) from None
-            raise
+        """A tracker whose process dies as it starts is started again, twice."""
+        self._spec = spec
+        for _ in range(3):
+            self._tracker = self._new_tracker(spec)
+            try:
+                self._ray.get(self._tracker.begin.remote())
+                return self._ray.get(self._tracker.notes.remote())
+            except self._ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, InputError):
+                    raise InputError(str(error.cause)) from None
+                raise
+            except self._ray.exceptions.RayActorError:
+                continue
+        raise InputError(
+            "the process that tells MLflow died three times as it started", "look into Ray's logs, then give the same command again"
+        )
 
     def _new_tracker(self, spec: TrackingSpec) -> Any:
         from orchestration.rewards.ray_service import actor, on_node

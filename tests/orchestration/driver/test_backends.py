@@ -1,11 +1,13 @@
 """Starting Ray on a machine that is busy."""
 
+import os
+
 import pytest
 import ray
 
 from envs.problem.errors import InputError
 from orchestration.driver import backends
-from orchestration.driver.backends import start_ray
+from orchestration.driver.backends import RayBackend, start_ray
 
 TOO_BUSY = Exception("The current node timed out during startup. This could happen because some of the raylet failed to startup")
 
@@ -42,3 +44,36 @@ def test_a_machine_that_never_gets_that_far_is_named(starting):
 def test_so_is_one_in_which_another_part_did_not_come_up(starting):
     starting += [RuntimeError("Failed to start GCS."), None]
     assert start_ray(None, 2)
+
+
+class Short:
+    """An actor that stands for a tracker; its process dies when it begins, if it is to."""
+
+    def __init__(self, dies):
+        self.dies = dies
+
+    def begin(self):
+        if self.dies:
+            os._exit(1)
+
+    def notes(self):
+        return ["well"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("deaths", [2, 3])
+def test_a_tracker_that_dies_as_it_starts_is_started_again(ray_session, monkeypatch, deaths):
+    started = []
+
+    def new(_backend, spec):
+        started.append(spec)
+        return ray.remote(num_cpus=0, max_restarts=0)(Short).remote(len(started) <= deaths)
+
+    monkeypatch.setattr(RayBackend, "_new_tracker", new)
+    backend = object.__new__(RayBackend)
+    backend._ray = ray
+    if deaths < 3:
+        assert backend.begin_tracking(None) == ["well"] and len(started) == 3
+    else:
+        with pytest.raises(InputError, match="died three times as it started; look into Ray's logs"):
+            backend.begin_tracking(None)

@@ -217,7 +217,7 @@ budget: 3000
 
 
 STOPPED = """
-import os, sys
+import os, signal, sys
 from orchestration.cli.main import main
 from orchestration.specs.layout import CHECKPOINT
 
@@ -229,6 +229,7 @@ def look(event, args):
         if len(set(saved)) == TRIALS and saved.count(saved[-1]) == 3:
             os.kill(os.getpid(), SIGNAL)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background has it ignored
 sys.addaudithook(look)
 sys.exit(main(ARGUMENTS))
 """
