@@ -54,6 +54,12 @@ def enumerate_meta_ops(problem: Problem, free_inputs: bool = True, literal: bool
     return frozen(make_feasible(problem, placement[None, :])[0], np.int16)
 
 
+@lru_cache(maxsize=1)
+def _permutations(d: int) -> np.ndarray:
+    """Of d devices in lexicographic order, int16[d!, d], read-only; every group of a graph tries the same ones."""
+    return frozen(list(itertools.permutations(range(d))), np.int16)
+
+
 def _first_permutation(cost: np.ndarray) -> np.ndarray:
     """The first permutation of the devices of least cost, int16[k]; operation i of k > D, which the paper has not, takes entry i modulo D.
 
@@ -64,7 +70,7 @@ def _first_permutation(cost: np.ndarray) -> np.ndarray:
         raise InputError(f"permutations of {d} devices are too many to try", f"at most {MOST_PERMUTED}, or leave 'literal' false")
     turns = np.zeros((min(k, d), d))
     np.add.at(turns, np.arange(k) % d, cost)
-    tried = np.array(list(itertools.permutations(range(d))), dtype=np.int16)
+    tried = _permutations(d)
     total = turns[np.arange(len(turns)), tried[:, : len(turns)]].sum(axis=1)
     first = int(np.argmax(total <= total.min() * (1 + 1e-9)))
     return tried[first, np.arange(k) % d]
