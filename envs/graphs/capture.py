@@ -121,14 +121,17 @@ def capture(
     return replace(graph, provenance="traced")
 
 
+def beginning(name: str) -> str:
+    """What is said as the capture of a model begins."""
+    return f"capturing {name}, slow the first time: the model is built and converted. Its graph is kept in {store.cache_directory()}"
+
+
 @contextmanager
 def _told(name: str) -> Iterator[list[ComputationGraph]]:
     """Tell those who listen that a model is captured, which is slow, and how it went; nothing of one without a name."""
     begin, made = time.perf_counter(), list[ComputationGraph]()
     if name:
-        _LOG.info(
-            "capturing %s, slow the first time: the model is built and converted. Its graph is kept in %s", name, store.cache_directory()
-        )
+        _LOG.info("%s", beginning(name))
     yield made
     if name:
         _LOG.info("captured %s: %s operations in %.0f s", name, f"{made[0].n_nodes:,}", time.perf_counter() - begin)

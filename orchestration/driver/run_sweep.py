@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from envs.graphs.store import cache_directory
+from envs.graphs.capture import beginning
 from envs.problem.errors import InputError
 from orchestration.analysis.load import remembered
 from orchestration.analysis.notes import reason
@@ -232,10 +232,7 @@ def _capture(agenda: Agenda, backend: Backend, display: Display) -> None:
         agenda.captured(spec)
     while backend.capture_room(agenda.ready) > 0 and (wanted := agenda.next_capture()) is not None:
         backend.capture(wanted)
-        display.say(
-            f"capturing {display.capturing(wanted)}, slow the first time: the model is built and converted. Its graph is kept in "
-            f"{cache_directory()}; trials on other graphs run meanwhile"
-        )
+        display.say(f"{beginning(display.capturing(wanted))}; trials on other graphs run meanwhile")
 
 
 def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path], Finished | None]:

@@ -139,7 +139,7 @@ def graph_source(settings: Mapping[str, Any], base: Path, root: Path) -> FrozenD
 
 def _model_source(settings: Mapping[str, Any]) -> FrozenDict:
     name = str(settings["model"])
-    return FrozenDict({"model": name, **resolve_options(name, {k: v for k, v in settings.items() if k != "model"})})
+    return FrozenDict({"model": name, **resolve_options(name, _model_options(settings))})
 
 
 def _sharded_source(settings: Mapping[str, Any]) -> FrozenDict:
@@ -228,7 +228,7 @@ def own_network_name(source: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=_CACHED)
 def _graph(source: FrozenDict) -> ComputationGraph:
     if "model" in source:
-        return capture(source["model"], **{k: v for k, v in source.items() if k != "model"})
+        return capture(source["model"], **_model_options(source))
     if "sharded" in source:
         return sharded(source["sharded"], **{k: v for k, v in source.items() if k != "sharded"})
     if any(kind in source for kind in GENERATED["graph"]):
@@ -257,7 +257,7 @@ def _costs(spec: FrozenDict, graph: FrozenDict) -> CostModel | None:
     if settings["kind"] == "profiled" and "table" in settings:
         settings["table"] = file_path(settings["table"])
     elif settings["kind"] == "profiled" and "model" not in settings:
-        options = {k: v for k, v in graph.items() if k != "model"} if "model" in graph else {}
+        options = _model_options(graph) if "model" in graph else {}
         settings["model"] = graph["model"] if "model" in graph else str(file_path(graph)) if "file" in graph else None
         settings["options"] = {**options, **settings.get("options", {})}
     return make_costs(settings)
@@ -270,13 +270,18 @@ def count_nodes(spec: ProblemSpec) -> int:
     return _graph(spec.graph).n_nodes
 
 
+def _model_options(graph: Mapping[str, Any]) -> dict[str, Any]:
+    """What a graph that is a known model says besides the model's name."""
+    return {key: value for key, value in graph.items() if key != "model"}
+
+
 def must_be_captured(spec: ProblemSpec) -> bool:
     """Whether the problem's graph is captured from a model and not on this machine's disk yet, so that building it takes long."""
     graph = spec.graph
     if graph in _ON_DISK:
         return False
     if "model" in graph:
-        found = is_captured(graph["model"], **{k: v for k, v in graph.items() if k != "model"})
+        found = is_captured(graph["model"], **_model_options(graph))
     else:
         found = graph.get("file", DOCUMENTS[0]).endswith(DOCUMENTS) or is_captured(file_path(graph), input_shapes=graph.get("input_shapes"))
     if found:
@@ -286,7 +291,7 @@ def must_be_captured(spec: ProblemSpec) -> bool:
 
 def is_step_of_network(spec: ProblemSpec) -> bool:
     """Whether the problem's graph is a step of a named network, traced operation by operation: capturing it may take minutes."""
-    return "model" in spec.graph and is_step(spec.graph["model"], {k: v for k, v in spec.graph.items() if k != "model"})
+    return "model" in spec.graph and is_step(spec.graph["model"], _model_options(spec.graph))
 
 
 def measures_costs(spec: ProblemSpec) -> bool:
