@@ -11,12 +11,14 @@ from envs.problem.problem import Problem
 from methods.placing.constraints import fit_memory, unit_seconds
 from methods.placing.list_scheduling import by_rank, cpop, heft, list_schedule, upward_ranks
 from methods.placing.one_go import level_blocks, partition, single_device
-from methods.placing.pipeline import linear_split
+from methods.placing.pipeline import best_split
 
 DEARER = (2.0, 4.0, 8.0)
 """Factors on communication: HEFT that dreads transfers keeps chains together, which a FIFO device often rewards."""
 SINGLES = 4
 """At most this many single devices, fastest first."""
+IDEALS = 500
+"""Up to this many ideals a pipeline starts from the best contiguous split, which takes less than 0.2 s; beyond, two orders are split."""
 
 
 def good_starts(problem: Problem, seed: int) -> np.ndarray:
@@ -37,6 +39,6 @@ def _all(problem: Problem, seed: int) -> Iterator[np.ndarray]:
         network = replace(problem.network, delay=problem.network.delay * factor, bandwidth=problem.network.bandwidth / factor)
         yield heft(replace(problem, network=network)).device
     yield level_blocks(problem)
-    if problem.objective == "throughput" and (split := linear_split(problem).device) is not None:
+    if problem.objective == "throughput" and (split := best_split(problem, IDEALS).device) is not None:
         yield split
     yield partition(problem, np.arange(problem.n_devices), seed)

@@ -11,6 +11,7 @@ from envs.simulators.bounds import lower_bound
 from envs.simulators.fifo.evaluator import Simulator
 from envs.sources.importing import load_problem
 from methods.placing.pipeline import best_split, linear_split, piece_graph
+from methods.placing.starts import good_starts
 from methods.testing.problems import make_graph, random_graph
 from methods.testing.running import go, make
 from tests.envs.sources.test_importing import DATA
@@ -136,6 +137,23 @@ def test_cp_sat_proves_the_best_period_of_all_placements(seed):
     assert method.report() == {"lower_bound": pytest.approx(best, rel=2e-6), "proved_optimal": 1.0}
 
 
-def test_local_search_gets_below_the_best_contiguous_split():
-    problem = load_problem(DATA / "dnn-partitioning" / "op-bert_l-3_inference.json")
-    assert go(make("local-search", problem), 300).best * 1e3 < 0.98 * PUBLISHED["op-bert_l-3_inference"]
+@pytest.mark.parametrize("method", ["local-search", "problem-space"])
+def test_searches_end_below_the_best_contiguous_split(method):
+    problem = load_problem(DATA / "dnn-partitioning" / "layer-bert24_inference.json")
+    assert go(make(method, problem), 300).best * 1e3 < PUBLISHED["layer-bert24_inference"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["local-search", "problem-space"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_searches_are_within_two_percent_of_published_optima(name, method):
+    problem = load_problem(DATA / "dnn-partitioning" / f"{name}.json")
+    assert max(go(make(method, problem, seed), 300).best for seed in range(3)) * 1e3 < 1.02 * PUBLISHED[name]
+
+
+def test_searches_of_small_pipelines_start_from_the_best_contiguous_split():
+    problem = Problem(random_graph(12, np.random.default_rng(7)), DeviceNetwork(("a", "b", "c"), 1.0, 1.0, 0.0), objective="throughput")
+    best = best_split(problem).period
+    assert best < 0.95 * linear_split(problem).period
+    starts = Simulator().evaluate(problem, good_starts(problem, 0)).objective
+    assert starts.min() <= best * (1 + 1e-12)
