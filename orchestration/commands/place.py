@@ -27,7 +27,7 @@ from orchestration.specs.policies import Policy
 from orchestration.specs.results import TrialResult, placement_array
 from orchestration.specs.sources import DOCUMENTS, build_problem, costs_source, graph_source, network_source, own_network_name
 from orchestration.specs.trial import Budget, EvaluatorSpec, FrozenDict, ProblemSpec, Trial
-from orchestration.trials.run_trial import run_trial
+from orchestration.trials.run_trial import Silent, run_trial
 
 MODEL_SUFFIXES = (".onnx", ".xml", *DOCUMENTS)
 
@@ -168,7 +168,7 @@ def stem(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name)
 
 
-class _Progress:
+class _Progress(Silent):
     """Passes a running trial's state on to a function."""
 
     def __init__(self, tell: Callable[[int, float], None]) -> None:

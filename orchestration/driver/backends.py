@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import os
+import contextlib
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
@@ -13,25 +12,20 @@ from typing import Any, NamedTuple, Protocol
 from envs.problem.errors import InputError
 from orchestration.commands.status import write_statistics
 from orchestration.driver import capacity, exposure
+from orchestration.driver.ray_start import start_ray
 from orchestration.folder.ledger import TrialEnd
+from orchestration.folder.lock import holder
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.files import write_atomic
+from orchestration.specs.layout import CHECKPOINT, trial_folder
 from orchestration.specs.policies import describe_policy
 from orchestration.specs.trial import ProblemSpec, Trial, TrialTask
-from orchestration.tracking.provenance import quiet_environment
 from orchestration.tracking.summary import SweepSummary
 from orchestration.tracking.tracker import Tracker, TrackingSpec
 from orchestration.trials.worker import CaptureEnd, capture_graph, execute, lost, policy_path
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}  # fmt: skip
-"""A trial computes in one thread; trials run side by side."""
 WAIT_SECONDS = 0.25
 """Longest wait for a trial before the driver looks at its display again."""
-START_ATTEMPTS = 5
-"""How often a Ray of this machine is started before its start fails."""
 MAX_SIMULATORS = 16
 ACTOR_CHECK_SECONDS = 2.0
 """How often the driver looks after its actors."""
@@ -166,8 +160,8 @@ class LocalBackend:
 class RayBackend:
     """Trials as Ray tasks, the reward service and the tracker as actors on the driver's node.
 
-    Nothing is expected of other nodes' disks: what a trial learned travels through the object store to the driver, which keeps
-    it in the sweep's directory, and from there to the trials that start from it.
+    Nothing is expected of other nodes' disks: what a trial learned, and its checkpoints as it runs, travel to the driver, which keeps
+    them in the sweep's directory, and from there to the trials that start from it, and to wherever it runs again.
     """
 
     def __init__(self, folder: Path, *, address: str | None, cpus: int | None, simulators: int | None, service: bool) -> None:
@@ -179,11 +173,17 @@ class RayBackend:
         self._count()
         self._node = ray.get_runtime_context().get_node_id()
         self._service = None
-        if service:
-            from orchestration.rewards.ray_service import start_service
+        from orchestration.driver.remote_task import Home, Keeper, run_task
+        from orchestration.rewards.ray_service import actor, on_node, start_service
 
+        if service:
             self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS), self._folder, self._node)
-        self._task: Any = ray.remote(max_retries=0, num_returns=2)(_task)
+        self._keeper: Any = None
+        """Takes the checkpoints of trials on machines that do not see the folder; a Ray of this machine alone has no need of it."""
+        if address is not None:
+            self._keeper = actor(Keeper, max_restarts=-1, scheduling_strategy=on_node(self._node)).remote(self._folder)
+        self._home = Home(self._node, str(self._folder), str(holder(self._folder).get("run", "")), self._keeper)
+        self._task: Any = ray.remote(max_retries=0, num_returns=2)(run_task)
         self._capture_task: Any = ray.remote(max_retries=0)(capture_graph)
         self._capturing: dict[Any, ProblemSpec] = {}
         self._captured: list[tuple[ProblemSpec, CaptureEnd]] = []
@@ -244,7 +244,8 @@ class RayBackend:
             num_cpus=r.get("num_cpus", 1), num_gpus=r.get("num_gpus", 0), resources=dict(r.get("custom", {})) or None
         )
         policy = None if task.trial.parent is None else self._policy(task.trial.parent)
-        ended, learned = remote.remote(task, str(self._folder), sweep, self._tracker, self._service, policy, self._node)
+        checkpoint = None if self._keeper is None else self._checkpoint(task.trial)
+        ended, learned = remote.remote(task, sweep, self._tracker, self._service, policy, checkpoint, self._home)
         self._running[ended] = _Running(task, sweep, learned)
         self._handed[r] += 1
 
@@ -258,6 +259,12 @@ class RayBackend:
     def captured(self) -> list[tuple[ProblemSpec, CaptureEnd]]:
         back, self._captured = self._captured, []
         return back
+
+    def _checkpoint(self, trial: Trial) -> list[Any] | None:
+        """The object that holds the trial's last checkpoint, as `_policy`; None if it has left none."""
+        with contextlib.suppress(FileNotFoundError):
+            return [self._ray.put((trial_folder(self._folder, trial.content_hash) / CHECKPOINT).read_bytes())]
+        return None
 
     def _policy(self, parent: str) -> list[Any] | None:
         """The object that holds a trial's policy file, in a list so that only a worker that lacks the file fetches it."""
@@ -366,7 +373,7 @@ class RayBackend:
         if self._started:
             self._ray.shutdown()
         else:
-            for actor in (self._tracker, self._service):
+            for actor in (self._tracker, self._service, self._keeper):
                 if actor is not None:
                     self._ray.kill(actor)
 
@@ -378,66 +385,3 @@ class _Running(NamedTuple):
     sweep: str
     learned: Any
     """Reference to its policy file, if the worker is on another node."""
-
-
-def _task(
-    task: TrialTask, folder: str, sweep: str, tracker: Any, service: Any, policy: list[Any] | None, driver: str
-) -> tuple[tuple[TrialEnd, bool], bytes | None]:
-    """The body of a Ray task: how the trial ended and whether there is a policy file to be sent, and that file."""
-    import ray
-
-    def report(shown: Trial, snapshot: dict[str, Any]) -> None:
-        if tracker is not None:
-            tracker.live.remote(shown, snapshot)
-
-    def fetch() -> bytes | None:
-        return None if policy is None else ray.get(policy[0])
-
-    ended = execute(task, folder, sweep, report, service, fetch)
-    path = policy_path(Path(folder), task.trial.content_hash)
-    away = ended.status == "finished" and ray.get_runtime_context().get_node_id() != driver and path.exists()
-    return (ended, away), path.read_bytes() if away else None
-
-
-def _start_local(ray: Any, options: dict[str, Any]) -> None:
-    """Start Ray on this machine. Ray gives its parts 30 s, which are too few where others keep the processors busy: so more than once."""
-    reason = ""
-    for _ in range(START_ATTEMPTS):
-        try:
-            ray.init(address="local", **options)
-            return
-        except Exception as error:  # Ray raises no narrower class, whichever of its parts did not come up
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            ray.shutdown()
-    raise InputError(
-        f"Ray did not start here in {START_ATTEMPTS} tries ({reason}); the machine may be too busy, so try again later, or with --local"
-    )
-
-
-def start_ray(address: str | None, cpus: int | None) -> bool:
-    """Connect to Ray, starting one if no address is given; whether this call did, so that it should also end it.
-
-    Raises:
-        InputError: if there is no cluster at the address, or none could be started.
-    """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    import ray
-
-    if ray.is_initialized():
-        return False
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "placewright"}
-    if address is None:
-        for key, value in ONE_THREAD.items():
-            os.environ.setdefault(key, value)
-        quiet_environment()
-        _start_local(ray, {"num_cpus": cpus, "include_dashboard": False, **options})
-        return True
-    try:
-        ray.init(address=address, runtime_env={"env_vars": ONE_THREAD}, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"no Ray cluster answers at {address!r} ({reason}); start one with `ray start --head` or leave --address out"
-        ) from None
-    return True

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ class FolderLock:
             self._lock.acquire()
         except Timeout:
             raise InputError(f"another run is writing to {folder}; wait for it, stop it, or give another --output") from None
-        (folder / LOCK).write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}), encoding="utf-8")
+        about = {"pid": os.getpid(), "host": socket.gethostname(), "run": uuid.uuid4().hex}
+        (folder / LOCK).write_text(json.dumps(about), encoding="utf-8")
 
     def release(self) -> None:
         """Let another driver write."""
@@ -37,7 +39,7 @@ class FolderLock:
 
 
 def holder(folder: Path) -> dict[str, Any]:
-    """``pid`` and ``host`` of the driver that last held the folder's lock; empty if that is not known."""
+    """``pid`` and ``host`` of the driver that last held the folder's lock, and ``run``, a name of that holding; empty if not known."""
     with contextlib.suppress(OSError, ValueError):
         found = json.loads((folder / LOCK).read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else {}

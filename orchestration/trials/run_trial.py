@@ -41,11 +41,18 @@ class Recorder(Protocol):
         """Called after every update; may look, must not change."""
         ...
 
+    def saved(self, path: Path) -> None:
+        """Called when a checkpoint was written to ``path``."""
+        ...
+
 
 class Silent:
     """A recorder for trials that nobody watches."""
 
     def progress(self, state: Progress) -> None:
+        """Nothing to do."""
+
+    def saved(self, path: Path) -> None:
         """Nothing to do."""
 
 
@@ -77,6 +84,11 @@ def failed(trial: Trial, error: BaseException, sweep: str = "", started_at: floa
     text = "".join(traceback.format_exception(error))
     infrastructure = isinstance(error, InfrastructureError)
     return replace(_labels(trial, sweep), status="failed", infrastructure=infrastructure, traceback=text[-20_000:], started_at=started_at)
+
+
+def evaluations(state: Mapping[str, Any]) -> int:
+    """How far the trial had come that left the checkpoint with this state."""
+    return int(state["runner"]["evaluations"])
 
 
 def method_seed(trial: Trial) -> np.random.SeedSequence:
@@ -258,10 +270,12 @@ class _Run:
         """Leave a checkpoint. Nobody needs it but a trial that is stopped, so a full disk costs no more than a note."""
         if self.folder is not None:
             self.progress.wall_seconds = self._wall()
+            path = self.folder / CHECKPOINT
             try:
-                save_state(self.folder / CHECKPOINT, {"runner": self.progress.state(), "method": self.method.state()}, keep_previous=True)
+                save_state(path, {"runner": self.progress.state(), "method": self.method.state()}, keep_previous=True)
+                self.recorder.saved(path)
             except OSError as error:
-                note = f"checkpoint {self.folder / CHECKPOINT} could not be written ({error.strerror})"
+                note = f"checkpoint {path} could not be written ({error.strerror})"
                 self.progress.notes += [note] if note not in self.progress.notes else []
         self.saved_at = (self.progress.evaluations, time.perf_counter())
 

@@ -16,7 +16,7 @@ def measure() -> list[Figure]:
     import ray
 
     from envs.problem.measurement import Request
-    from orchestration.driver.backends import start_ray
+    from orchestration.driver.ray_start import start_ray
     from orchestration.rewards.client import ServiceClient
     from orchestration.rewards.ray_service import start_service
     from orchestration.specs.trial import EvaluatorSpec

@@ -28,7 +28,7 @@ def measure() -> list[Figure]:
     """Both with Ray already running on 2 CPUs and a fresh SQLite store each; ours includes leaderboard and plots."""
     import ray
 
-    from orchestration.driver.backends import start_ray
+    from orchestration.driver.ray_start import start_ray
 
     start_ray(None, 2)
     try:

@@ -63,7 +63,7 @@ VICTIMS = {
     "host": ("SimulatorActor",),
     "service": ("ServiceActor",),
     "tracker": ("Tracker",),
-    "worker": ("_task", "IDLE"),
+    "worker": ("run_task", "IDLE"),
 }
 """What kinds of processes Ray calls how, in their titles ``ray::NAME``."""
 KILLS = ["host"] * 6 + ["worker"] * 5 + ["driver"] * 4 + ["node"] * 3 + ["service"] * 2 + ["tracker"] * 2

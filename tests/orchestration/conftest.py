@@ -22,7 +22,7 @@ def ray_session() -> Iterator[Any]:
     """One Ray of two CPUs for all tests that need one; the module ``ray``."""
     import ray
 
-    from orchestration.driver.backends import start_ray
+    from orchestration.driver.ray_start import start_ray
 
     started = start_ray(None, 2)
     yield ray

@@ -6,8 +6,9 @@ import pytest
 import ray
 
 from envs.problem.errors import InputError
-from orchestration.driver import backends
-from orchestration.driver.backends import RayBackend, start_ray
+from orchestration.driver import ray_start
+from orchestration.driver.backends import RayBackend
+from orchestration.driver.ray_start import start_ray
 
 TOO_BUSY = Exception("The current node timed out during startup. This could happen because some of the raylet failed to startup")
 
@@ -36,7 +37,7 @@ def test_a_start_that_takes_too_long_is_tried_again(starting):
 
 
 def test_a_machine_that_never_gets_that_far_is_named(starting):
-    starting += [TOO_BUSY] * backends.START_ATTEMPTS
+    starting += [TOO_BUSY] * ray_start.START_ATTEMPTS
     with pytest.raises(InputError, match=r"timed out during startup.*the machine may be too busy, so try again later, or with --local"):
         start_ray(None, 2)
 

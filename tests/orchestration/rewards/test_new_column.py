@@ -32,7 +32,7 @@ import ray
 
 from envs.problem.measurement import Request, Rows, answer, join_rows
 from envs.simulators.fifo.evaluator import Simulator
-from orchestration.driver.backends import start_ray
+from orchestration.driver.ray_start import start_ray
 from orchestration.rewards.client import ServiceClient
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.rewards.measurement_table import MeasurementTable

@@ -20,7 +20,7 @@ from orchestration.specs.trial import Budget
 from orchestration.trials import progress
 from orchestration.trials import run_trial as runner
 from orchestration.trials.progress import Progress
-from orchestration.trials.run_trial import evaluation_seed, method_seed, run_trial
+from orchestration.trials.run_trial import Silent, evaluation_seed, method_seed, run_trial
 from tests.orchestration.little_disk import little_disk
 from tests.orchestration.sweeps_for_tests import problem_spec, trial
 
@@ -29,7 +29,7 @@ class Stop(Exception):
     pass
 
 
-class StopAfter:
+class StopAfter(Silent):
     """Ends a trial by force once it has spent so many evaluations."""
 
     def __init__(self, evaluations):
