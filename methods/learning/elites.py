@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.problem.distinct import first_of_equals
 from envs.problem.errors import InputError
 from envs.problem.ranges import CountOrNone, NotNegative, Share
 
@@ -53,8 +54,8 @@ class Elites:
     def add(self, actions: np.ndarray, rewards: np.ndarray) -> None:
         """Keep the best of those kept and ``actions`` [B, L]."""
         everything, worth = np.concatenate((self.actions, actions)), np.concatenate((self.rewards, rewards))
-        _, first = np.unique(everything, axis=0, return_index=True)
-        best = first[np.lexsort((first, -worth[first]))][: self.keep]
+        first = first_of_equals(everything)
+        best = first[np.argsort(-worth[first], kind="stable")][: self.keep]
         self.actions, self.rewards = everything[best].astype(np.int32), worth[best]
 
     def pick(self, count: int, rng: np.random.Generator) -> np.ndarray:

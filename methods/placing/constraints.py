@@ -5,6 +5,9 @@ A *unit* is what moves as a whole: a co-location group, or a node that is in non
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import numba
 import numpy as np
 
@@ -72,6 +75,35 @@ def fits(problem: Problem, placements: np.ndarray) -> np.ndarray:
     return np.all(problem.memory_used(placements) <= problem.network.memory, axis=1)
 
 
+class Fitting(NamedTuple):
+    """What kernels need to know of a problem's memory."""
+
+    unit: np.ndarray
+    """Unit of every node, int64[V]."""
+    held: np.ndarray
+    """Bytes that every node holds, float64[V]."""
+    need: np.ndarray
+    """Bytes that every unit holds, float64[U]."""
+    seconds: np.ndarray
+    """Of every unit on every device, float64[U, D]."""
+    feasible: np.ndarray
+    """bool[U, D]."""
+    memory: np.ndarray
+    """Bytes that every device has, float64[D]."""
+    limited: bool
+    """Whether any device's memory is finite."""
+
+
+@lru_cache(maxsize=16)
+def fitting(problem: Problem) -> Fitting:
+    """Made once a problem."""
+    heads, memory = units(problem), problem.network.memory
+    need = tasks_of(problem).group_need[heads]
+    return Fitting(
+        unit_of(problem), problem.held_bytes, need, unit_seconds(problem), problem.feasible[heads], memory, bool(np.isfinite(memory).any())
+    )
+
+
 def fit_memory(problem: Problem, placements: np.ndarray) -> np.ndarray:
     """Placements int16[B, V] with units moved off overflowing devices, least slowdown per byte freed first.
 
@@ -82,17 +114,38 @@ def fit_memory(problem: Problem, placements: np.ndarray) -> np.ndarray:
     good = fits(problem, placements)
     if good.all():
         return placements
-    tasks, heads = tasks_of(problem), units(problem)
-    arrays = (tasks.group_need[heads], unit_seconds(problem), problem.feasible[heads], problem.network.memory)
+    heads, unit = units(problem), unit_of(problem)
     fixed = placements.copy()
     for row in np.flatnonzero(~good):
-        old = placements[row, heads].astype(np.int16)
-        for attempt in (_move_off, _pack_at_home, _pack_tightly):
-            device = old.copy()
-            if attempt(device, *arrays):
-                fixed[row] = device[unit_of(problem)]
-                break
+        device = placements[row, heads].astype(np.int16)
+        _repair(device, fitting(problem))
+        fixed[row] = device[unit]
     return fixed
+
+
+@numba.njit(cache=True, nogil=True)
+def fit_units(device, fitting):
+    """`fit_memory` of one placement, given as the devices of its units int16[U], in place."""
+    if fitting.limited:
+        used = np.zeros(fitting.memory.size)
+        for v in range(fitting.unit.size):  # added up node by node, as `Problem.memory_used` does, so that the sums are the same
+            used[device[fitting.unit[v]]] += fitting.held[v]
+        if (used > fitting.memory).any():
+            _repair(device, fitting)
+
+
+@numba.njit(cache=True, nogil=True)
+def _repair(device, fitting):
+    """Makes the devices of units int16[U] fit, or leaves them as they are."""
+    old = device.copy()
+    need, seconds, feasible, memory = fitting.need, fitting.seconds, fitting.feasible, fitting.memory
+    if _move_off(device, need, seconds, feasible, memory):
+        return
+    for at_home in (True, False):
+        device[:] = old
+        if _pack(device, need, seconds, feasible, memory, at_home):
+            return
+    device[:] = old
 
 
 @numba.njit(cache=True, nogil=True)
@@ -147,11 +200,3 @@ def _pack(device, need, seconds, feasible, memory, at_home):
         device[u] = best
         room[best] -= need[u]
     return True
-
-
-def _pack_at_home(device, need, seconds, feasible, memory):
-    return _pack(device, need, seconds, feasible, memory, True)
-
-
-def _pack_tightly(device, need, seconds, feasible, memory):
-    return _pack(device, need, seconds, feasible, memory, False)

@@ -76,10 +76,7 @@ def random_move(
     graph: UnitGraph, device: np.ndarray, operator: int, rng: np.random.Generator, chain: np.ndarray, critical: float
 ) -> np.ndarray:
     """`propose_move` from a random unit, with probability ``critical`` one of ``chain``, taking along 2 to U/2 units (log-uniform)."""
-    on_chain = len(chain) and rng.random() < critical
-    seed = int(rng.choice(chain)) if on_chain else int(rng.integers(len(device)))
-    size = int(np.exp(rng.uniform(np.log(2.0), np.log(max(2.0, len(device) / 2) + 1))))
-    return propose_move(graph, device, operator, seed, size, rng.random(4))
+    return draw_move(graph, device, operator, rng, chain, critical)
 
 
 class Neighbours:
@@ -109,6 +106,18 @@ class Neighbours:
             if (moved != placement)[self._matters].any():
                 break
         return moved.astype(np.int64)
+
+
+@numba.njit(cache=True, nogil=True)
+def draw_move(graph, device, operator, rng, chain, critical):
+    """`random_move`, for kernels; a generator gives the same numbers in compiled code as in NumPy's."""
+    on_chain = len(chain) > 0 and rng.random() < critical
+    seed = chain[rng.integers(0, len(chain))] if on_chain else rng.integers(0, len(device))
+    size = int(np.exp(rng.uniform(np.log(2.0), np.log(max(2.0, len(device) / 2) + 1))))
+    draws = np.empty(4)
+    for k in range(4):
+        draws[k] = rng.random()
+    return _move(graph, device, operator, seed, size, draws)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from envs.problem.distinct import first_of_equals
 from envs.problem.problem import Problem
 from methods.placing.constraints import fit_memory, unit_seconds
 from methods.placing.list_scheduling import by_rank, cpop, heft, list_schedule, upward_ranks
@@ -25,8 +26,7 @@ def good_starts(problem: Problem, seed: int) -> np.ndarray:
     """Distinct feasible placements int16[S, V]: HEFT first, then the other one-go heuristics."""
     found = np.stack(list(_all(problem, seed)))
     found = fit_memory(problem, found)
-    _, first = np.unique(found, axis=0, return_index=True)
-    return found[np.sort(first)]
+    return found[first_of_equals(found)]
 
 
 def _all(problem: Problem, seed: int) -> Iterator[np.ndarray]:

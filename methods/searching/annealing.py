@@ -15,18 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
+from envs.problem.distinct import first_of_equals
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
 from envs.problem.ranges import Count, Positive, Share, ShareAboveNone
 from envs.simulators.period import device_loads
-from methods.placing.constraints import fit_memory, unit_of, units
+from methods.placing.constraints import fit_units, fitting, unit_of, units
 from methods.placing.list_scheduling import critical_chain, planned
-from methods.placing.moves import OPERATORS, propose_move, random_move, unit_graph
+from methods.placing.moves import OPERATORS, propose_move, unit_graph
+from methods.searching.unseen import Seen
 
 STUCK = 5
 """Rounds without an improvement by moves before a better placement that others found is gone to. While moves improve their own placement
@@ -61,7 +62,7 @@ class Annealing:
     def __init__(self, problem: Problem, settings: AnnealingSettings, rng: np.random.Generator) -> None:
         self.problem, self.settings, self.rng = problem, settings, rng
         self._unit, self._heads = unit_of(problem), units(problem)
-        self._graph = unit_graph(problem)
+        self._graph, self._fitting = unit_graph(problem), fitting(problem)
         self._current = np.zeros(0, dtype=np.int16)  # device of every unit
         self._value = np.inf
         self._chain = np.zeros(0, dtype=np.int64)  # units on the critical chain of the current placement
@@ -74,7 +75,7 @@ class Annealing:
         self._success = np.ones(len(OPERATORS))
         self._tried = np.full(len(OPERATORS), 2.0)
         self._together: np.ndarray | None = None  # the improving moves of the last batch, all at once
-        self._seen: set[bytes] = set()
+        self._seen = Seen()
         self._operators: list[int] = []  # of the placements proposed last; -1 is none
 
     @property
@@ -89,36 +90,25 @@ class Annealing:
 
     def propose(self, n: int) -> np.ndarray:
         """``n`` moved placements int16[n, V], of which `update` is told next."""
-        batch, self._operators = [], []
-        if n and self._together is not None and self.note(self._together[self._unit]):
-            batch.append(self._together)
-            self._operators.append(-1)
-        for _ in range(n - len(batch)):
-            candidate, operator = self._neighbour()
-            batch.append(candidate)
-            self._operators.append(operator)
-        return np.array(batch, dtype=np.int16).reshape(n, len(self._heads))[:, self._unit]
-
-    def _neighbour(self) -> tuple[np.ndarray, int]:
-        """A neighbour not proposed before, if one is found in a few tries, and its operator."""
-        rate = self._success / self._tried
-        odds = 0.5 * rate / rate.sum() + 0.5 / len(rate)
-        for _ in range(20):
-            operator = int(self.rng.choice(len(OPERATORS), p=odds))
-            candidate = self._fit(random_move(self._graph, self._current, operator, self.rng, self._chain, self.settings.critical))
-            if self.note(candidate[self._unit]):
-                break
-        return candidate, operator
+        batch, self._operators = np.empty((0, len(self._heads)), dtype=np.int16), []
+        if n and self._together is not None and self._seen.add(self._together):
+            batch, self._operators = self._together[None, :], [-1]
+        if n > len(batch):
+            rate = self._success / self._tried
+            odds = 0.5 * rate / rate.sum() + 0.5 / len(rate)
+            more, operators = self._seen.neighbours(
+                self.rng, self._graph, self._fitting, self._current, odds, self._chain, self.settings.critical, n - len(batch)
+            )
+            batch, self._operators = np.concatenate((batch, more)), self._operators + operators.tolist()
+        return batch[:, self._unit]
 
     def _fit(self, candidate: np.ndarray) -> np.ndarray:
-        return fit_memory(self.problem, candidate[self._unit][None, :])[0, self._heads]
+        fit_units(candidate, self._fitting)
+        return candidate
 
     def note(self, placement: np.ndarray) -> bool:
         """Remembers a placement int16[V] as proposed; False if it was before."""
-        key = blake2b(placement[self._heads].tobytes(), digest_size=8).digest()
-        new = key not in self._seen
-        self._seen.add(key)
-        return new
+        return self._seen.add(placement[self._heads])
 
     def begin(self, result: Measurements) -> None:
         """Takes in measured starts, of which the best so far becomes the current placement."""
@@ -167,19 +157,27 @@ class Annealing:
         placement = result.placements[row]
         if self.problem.objective == "throughput":  # what fixes a period is the device with the largest load
             slowest = device_loads(self.problem, placement[None, :])[0].argmax()
-            return np.unique(self._unit[placement == slowest])
+            return self._units_of(placement == slowest)
         if result.start is None or result.finish is None or not result.ok[row]:
             schedule = planned(self.problem, placement)
             start, finish = schedule.start, schedule.finish
         else:
             start, finish = result.start[row], result.finish[row]
-        return np.unique(self._unit[critical_chain(self.problem, placement, start, finish)])
+        return self._units_of(critical_chain(self.problem, placement, start, finish))
+
+    def _units_of(self, nodes: np.ndarray) -> np.ndarray:
+        """The units of some nodes, ascending, int64[N]."""
+        there = np.zeros(len(self._heads), dtype=bool)
+        there[self._unit[nodes]] = True
+        return np.flatnonzero(there)
 
     def _remember(self, candidates: np.ndarray, values: np.ndarray) -> None:
         """Keeps the best distinct placements."""
+        if len(self._elite) == self.settings.elite and values.min() >= self._elite_values[-1]:
+            return
         everything, worth = np.concatenate((self._elite, candidates)), np.concatenate((self._elite_values, values))
-        _, first = np.unique(everything, axis=0, return_index=True)
-        keep = first[np.lexsort((first, worth[first]))][: self.settings.elite]
+        first = first_of_equals(everything)
+        keep = first[np.argsort(worth[first], kind="stable")][: self.settings.elite]
         self._elite, self._elite_values = everything[keep], worth[keep]
 
     def _learn(self, values: np.ndarray) -> None:
@@ -223,7 +221,7 @@ class Annealing:
             "elite_values": self._elite_values,
             "operators": np.stack((self._success, self._tried)),
             "together": self._together,
-            "seen": np.frombuffer(b"".join(sorted(self._seen)), dtype=np.uint64).copy(),
+            "seen": self._seen.hashes(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -236,5 +234,4 @@ class Annealing:
         self._elite, self._elite_values = np.asarray(state["elite"]), np.asarray(state["elite_values"])
         self._success, self._tried = np.array(state["operators"])
         self._together = None if state["together"] is None else np.asarray(state["together"])
-        data = np.ascontiguousarray(state["seen"], dtype=np.uint64).tobytes()
-        self._seen = {data[i : i + 8] for i in range(0, len(data), 8)}
+        self._seen = Seen(np.asarray(state["seen"], dtype=np.uint64))

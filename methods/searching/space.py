@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.problem.distinct import first_of_equals
 from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
 from envs.problem.ranges import Count, Positive, Share, ShareAboveNone
@@ -116,9 +117,9 @@ class SpaceSearch:
         whole = starts[0]
         for batch in starts[1:]:
             whole = whole.join(batch)
-        _, first = np.unique(whole.placement, axis=0, return_index=True)
+        first = first_of_equals(whole.placement)
         self._given = int((first < len(starts[0].value)).sum())  # starts left that moves begin from; they come first
-        self._queue = whole.take(np.sort(first))
+        self._queue = whole.take(first)
         self.elite = self._queue.take(np.zeros(0, dtype=np.int64))
         self._asked = self.elite
         # Of variations and of moves: relative gains, and proposals, forgetting slowly.
@@ -189,8 +190,8 @@ class SpaceSearch:
             self._learn(result.objective)
             self._annealing.update(result)
         everything = self.elite.join(self._asked)
-        _, first = np.unique(everything.placement, axis=0, return_index=True)
-        self.elite = everything.take(first[np.lexsort((first, everything.value[first]))][: self.settings.elite])
+        first = first_of_equals(everything.placement)
+        self.elite = everything.take(first[np.argsort(everything.value[first], kind="stable")][: self.settings.elite])
 
     def _learn(self, values: np.ndarray) -> None:
         """Adds up by how much variations were below the best before them, and moves below the placement that they changed."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.problem.distinct import first_of_equals
 from envs.problem.measurement import Measurements, Outcome
 from orchestration.specs.results import CurvePoint, ProposedBlock
 
@@ -70,7 +71,7 @@ class ProblemProgress:
         known = np.zeros((0, m.placements.shape[1]), dtype=np.int16) if self.contenders is None else self.contenders
         everything = np.concatenate((known, m.placements[m.ok].astype(np.int16)))
         values = np.concatenate((self.contender_values, m.objective[m.ok]))
-        first = np.sort(np.unique(everything, axis=0, return_index=True)[1]) if len(everything) else np.zeros(0, dtype=np.int64)
+        first = first_of_equals(everything)
         best = first[np.argsort(values[first], kind="stable")][:CONTENDERS]
         self.contenders, self.contender_values = everything[best], values[best].tolist()
 
@@ -93,8 +94,9 @@ class ProblemProgress:
 
     def _note_proposed(self, m: Measurements) -> None:
         """One more block; neighbours are put together where there are too many."""
-        valid = int(m.ok.sum())
-        self.proposed.append(ProposedBlock(self.evaluations, float(m.objective[m.ok].mean()) if valid else 0.0, valid))
+        ok = m.ok
+        valid = int(np.count_nonzero(ok))
+        self.proposed.append(ProposedBlock(self.evaluations, float(m.objective[ok].mean()) if valid else 0.0, valid))
         if len(self.proposed) >= 2 * PROPOSED_BLOCKS:
             self.proposed = [_together(*pair) for pair in zip(self.proposed[::2], self.proposed[1::2], strict=True)]
 
