@@ -18,6 +18,7 @@ from orchestration.definition.issues import Issues
 from orchestration.definition.source import read_source
 from orchestration.folder.definition_copy import saved_definition, saved_definition_hash
 from orchestration.folder.ledger import entries
+from orchestration.folder.mirror import refresh
 from orchestration.specs.files import safe_name
 from orchestration.specs.layout import HOME, LEDGER
 from orchestration.specs.results import TrialResult
@@ -71,6 +72,7 @@ def sweep_folder(sweep: str, home: Path = HOME, *, started: bool = True) -> Path
         return path
     is_file = path.suffix in (".yaml", ".yml")
     name = _yaml_name(path) if is_file else sweep
+    refresh(home, name)
     ran = sorted(p.parent.name for p in home.glob(f"*/{LEDGER}")) if home.is_dir() else []
     if name in ran or (is_file and not started):
         return home / safe_name(name)

@@ -28,13 +28,27 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URI",
         help="MLflow store or server, or env:NAME or file:PATH for where it stands; by default a SQLite file in the output folder",
     )
-    add_home(parser)
+    add_home(parser, writes=True)
     add_stages(parser)
 
 
-def add_home(parser: argparse.ArgumentParser) -> None:
-    """The folder with the folders of all sweeps: one word for it in every command."""
-    parser.add_argument("--output", type=Path, default=Path(".placewright"), metavar="FOLDER", help="where sweeps are kept (.placewright)")
+def add_home(parser: argparse.ArgumentParser, *, writes: bool = False) -> None:
+    """The folder with the folders of all sweeps: one word for it in every command; ``writes`` for those that run a sweep there."""
+    what = "where sweeps are kept (.placewright); a URL such as s3://BUCKET/LAB keeps them there, for any machine to go on"
+    kind = _output_folder if writes else _output_view
+    parser.add_argument("--output", type=kind, default=Path(".placewright"), metavar="FOLDER", help=what)
+
+
+def _output_folder(text: str) -> Path:
+    from orchestration.folder.remote import output_folder
+
+    return output_folder(text) if "://" in text else Path(text)
+
+
+def _output_view(text: str) -> Path:
+    from orchestration.folder.remote import output_view
+
+    return output_view(text) if "://" in text else Path(text)
 
 
 def add_stages(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,8 @@ from orchestration.driver.backends import Backend, LocalBackend, RayBackend
 from orchestration.driver.progress import Display
 from orchestration.folder.definition_copy import save_definition
 from orchestration.folder.ledger import Ledger
+from orchestration.folder.mirror import mirrored
+from orchestration.folder.remote import url_of
 from orchestration.rewards.evaluators import in_worker
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.canonical import canonical
@@ -82,7 +84,8 @@ def run_sweep(
         local: run without Ray.
         fresh: run everything again; the ledger, studies and measurements so far are set aside.
         retry_failed: also run the trials again that failed for reasons of their own.
-        output: folder of all sweeps; this one gets a folder of its name in it.
+        output: folder of all sweeps; this one gets a folder of its name in it. One of `orchestration.folder.remote.output_folder` is
+            mirrored at its URL.
         cpus: CPUs of the Ray started here.
         simulators: processes of the reward service's pool; by default one a CPU, at most 16.
 
@@ -94,7 +97,8 @@ def run_sweep(
     folder = output / safe_name(sweep.name)
     uri = default_uri(output) if tracking_uri is None else resolved_uri(tracking_uri)
     check_uri(uri)
-    with Ledger(folder, fresh=fresh) as ledger:
+    with mirrored(folder, url_of(output), _print) as begin, Ledger(folder, fresh=fresh) as ledger:
+        begin()
         definition = [path for path in save_definition(folder, sweep) if not secret(path.read_text(encoding="utf-8"))]
         for policy in sweep.policies:  # as if a trial of this sweep had learned it
             write_atomic(trial_folder(folder, policy.digest) / POLICY, policy.data)
@@ -119,6 +123,10 @@ def run_sweep(
             display.say(note)
         display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: {_where_to_look(output, uri)}")
         return SweepRun(folder, uri, display.done, agenda.skipped, agenda.failed, tuple(files), tuple(notes))
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
 
 
 def _where_to_look(output: Path, uri: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from envs.problem.errors import InputError
-from orchestration.specs.layout import LOCK
+from orchestration.specs.layout import DRIVER, LOCK
+
+SILENT_SECONDS = 60.0
+"""A driver elsewhere that has not written its beat to the URL for so long does not run."""
 
 
 class FolderLock:
@@ -40,28 +44,31 @@ class FolderLock:
 
 def holder(folder: Path) -> dict[str, Any]:
     """``pid`` and ``host`` of the driver that last held the folder's lock, and ``run``, a name of that holding; empty if not known."""
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads((folder / LOCK).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
+    for name in (LOCK, DRIVER):
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+            return found if isinstance(found, dict) else {}
     return {}
 
 
 def is_active(folder: Path) -> bool:
     """Whether a driver holds the folder's lock."""
-    if not (folder / LOCK).exists():
-        return False
+    if not (folder / LOCK).exists():  # nor is it there in what was fetched from a URL
+        about = holder(folder)
+        return not about.get("ended", True) and time.time() - about.get("beat", 0.0) < SILENT_SECONDS
     lock = FileLock(folder / LOCK, blocking=False)
     try:
         lock.acquire()
     except Timeout:
         return True
     except PermissionError:  # somebody else's folder, which may be read only
-        return _runs_here(holder(folder))
+        return runs_here(holder(folder))
     lock.release()
     return False
 
 
-def _runs_here(process: dict[str, Any]) -> bool:
+def runs_here(process: dict[str, Any]) -> bool:
+    """Whether a process that `holder` told of lives on this machine."""
     if process.get("host") != socket.gethostname() or not isinstance(process.get("pid"), int):
         return False
     try:

@@ -24,6 +24,9 @@ POLICY = "policy.safetensors"
 PAGE = "report.html"
 """The page of a sweep."""
 
+DRIVER = "driver.json"
+"""At a URL that mirrors the folder: which driver writes there."""
+
 BESIDE = (LEDGER, JOURNAL, STUDIES_ID, STORE, TRIALS, STATE)
 """What a fresh run sets aside: the ledger, studies of searches, measurements made for real, what was learned, which runs tell it."""
 
