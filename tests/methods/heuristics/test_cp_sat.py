@@ -40,6 +40,17 @@ def test_proves_that_73_is_the_least_of_the_published_example():
     assert method.report()["proved_optimal"] == 1.0
 
 
+@pytest.mark.parametrize(("nodes", "devices", "seed"), [(9, 8, 16), (9, 6, 35)])
+def test_no_false_proof(nodes, devices, seed):
+    problem = random_problem(nodes, devices, seed)
+    best = go(make("problem-space", problem), 500).best
+    method = make("cp-sat", problem)
+    found = go(method, 500).best
+    assert method.report()["lower_bound"] <= min(best, found)
+    if method.report()["proved_optimal"]:
+        assert found <= best * (1 + 2e-6)
+
+
 @share(0.4)
 @given(data=st.data())
 def test_the_bound_holds_and_proofs_are_right_whatever_the_problem(data):
