@@ -62,13 +62,14 @@ class Episode:
         first: the placement to start from, int16[V].
         steps: T, how many steps follow.
         keep: whether all steps are kept to learn from, or only the present one.
+        timed: whether it matters when tasks run; estimated where a measurement has no trace.
     """
 
-    def __init__(self, problem: int, first: np.ndarray, steps: int, keep: bool) -> None:
+    def __init__(self, problem: int, first: np.ndarray, steps: int, keep: bool, timed: bool = True) -> None:
         rows = steps + 1 if keep else 1
-        self.problem, self.steps, self.keep = problem, steps, keep
+        self.problem, self.steps, self.keep, self.timed = problem, steps, keep, timed
         self.placement = np.zeros((rows, len(first)), dtype=np.int16)
-        self.start, self.finish = np.zeros((2, rows, len(first)))
+        self.start, self.finish = np.zeros((2, rows if timed else 0, len(first)))
         self.action = np.full(steps + 1 if keep else 1, -1, dtype=np.int64)
         """What step t chose, int64[T + 1] (the last is none)."""
         self.last = np.full(rows, -1, dtype=np.int64)
@@ -117,6 +118,8 @@ class Episode:
         self.value = value
         row = self.now
         self.placement[row], self.last[row] = self.next, self.next_last
+        if not self.timed:
+            return
         if finite and result.start is not None and result.finish is not None:
             self.start[row], self.finish[row] = result.start[0], result.finish[0]
         else:
@@ -254,14 +257,14 @@ class EpisodeMethod(LearnedMethod):
         for k in range(count):
             if k % repeats:
                 same = self.lanes[-1]
-                self.lanes.append(Episode(same.problem, same.next, same.steps, self.config.learn))
+                self.lanes.append(Episode(same.problem, same.next, same.steps, self.config.learn, self.wants_trace))
                 continue
             if not self._queue:
                 everything = np.arange(len(self.problems))
                 self._queue = (self.steps_rng.permutation(everything) if self.config.learn else everything).tolist()
             problem = self._queue.pop(0)
             steps = self.episode_steps(self.config, self.problems[problem]) if _movable(self.problems[problem]) else 0
-            self.lanes.append(Episode(problem, self._first(problem, before + k), steps, self.config.learn))
+            self.lanes.append(Episode(problem, self._first(problem, before + k), steps, self.config.learn, self.wants_trace))
 
     def _learn(self, episodes: list[Episode]) -> None:
         if not episodes:

@@ -7,7 +7,8 @@ import torch
 from envs.problem.errors import InputError
 from methods.contract.registry import build
 from methods.nets.gpnet import GpNets, make_layout
-from methods.placeto import _Tasks
+from methods.nets.gpnet_messages import MessagePassing
+from methods.placeto.network import Visits, features, log_probabilities, traversal
 from methods.testing.problems import random_problem, toy
 from methods.testing.running import go
 from tests.methods.gpnets import constrained, random_placement
@@ -26,8 +27,8 @@ def test_visits_every_group_once_in_topological_order():
 
 def test_features_are_those_of_appendix_b7():
     problem = random_problem(5, 3, seed=1)
-    tasks = _Tasks(problem, 3)
-    found = tasks.features(np.array([[0, 1, 2, 0, 1]]), np.array([2]))[0]
+    tasks = traversal(problem, 3)
+    found = features(tasks, np.array([[0, 1, 2, 0, 1]], dtype=np.int16), np.array([2])).T
     mean, edges, nbytes = problem.compute_seconds.mean(axis=1), problem.graph.edges, problem.graph.edge_bytes
     output = np.array([nbytes[edges[:, 0] == v].mean() if (edges[:, 0] == v).any() else 0.0 for v in range(5)])
     for column, raw in ((0, mean), (1, output)):
@@ -38,25 +39,41 @@ def test_features_are_those_of_appendix_b7():
     assert sorted(np.flatnonzero(found[:, 4])) == sorted(order[:2])
 
 
-def test_the_summary_pools_ancestors_descendants_and_the_parallel_rest():
-    problem = constrained(10, 3, 2)
-    method = build("placeto", {}, [problem], 0)
-    tasks, network = method.tasks[0], method.network
-    placement = random_placement(problem, np.random.default_rng(0))
+def plain(network, problem, placement, turn):
+    """Log-probabilities of one state by `MessagePassing` over the task graph and one pool after another."""
+    tasks, n = traversal(problem, network.policy[-1].out_features), problem.n_nodes
     nets = GpNets(make_layout([problem], single=True), np.zeros(1), placement)
-    features = tasks.features(placement[None, :], np.array([4]))[0]
-    seen = []
-    network.policy.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    task = int(tasks.order[4])
-    network(features, nets, tasks.relation[task], tasks.allowed[[task]])
-    reach = np.linalg.matrix_power(np.eye(10, dtype=int) + _adjacency(problem), 10) > 0
-    x = torch.from_numpy(features)
-    x = torch.cat([p(t(x), nets) for t, p in zip(network.transform, network.passes, strict=True)], dim=1).detach()
-    others = np.arange(10) != task
+    x, embedded = torch.from_numpy(features(tasks, placement[None].astype(np.int16), np.array([turn])).T.copy()), []
+    for d in range(2):
+        messages = MessagePassing(5, 5, edge_features=False, rounds=network.rounds, reverse=d == 1)
+        messages.h1, messages.h2 = network.passes[d].h1, network.passes[d].h2
+        embedded.append(messages(network.transform[d](x), nets))
+    x, task = torch.cat(embedded, dim=1), int(tasks.order[turn])
+    reach, others = np.linalg.matrix_power(np.eye(n, dtype=int) + _adjacency(problem), n) > 0, np.arange(n) != task
     groups = [~others, reach[:, task] & others, reach[task] & others, ~reach[:, task] & ~reach[task]]
-    expected = torch.cat([x[g].mean(dim=0) if g.any() else torch.zeros(10) for g in map(torch.from_numpy, groups)])
-    torch.testing.assert_close(seen[0][0], expected)
-    assert all(g.any() for g in groups), "the example should have all four relations"
+    summary = torch.cat([x[g].mean(dim=0) if g.any() else torch.zeros(10) for g in map(torch.from_numpy, groups)])
+    values = network.policy(summary).masked_fill(~torch.from_numpy(tasks.allowed[task]), -torch.inf)
+    return torch.log_softmax(values, dim=0), all(g.any() for g in groups)
+
+
+@pytest.mark.parametrize("rounds", [1, 8])
+def test_the_compiled_network_and_its_gradient_are_those_of_the_plain_formula(rounds):
+    problem = constrained(10, 3, 2, groups=True)
+    method, rng = build("placeto", {"rounds": rounds}, [problem], 0), np.random.default_rng(0)
+    network, visits = method.network, len(method.tasks[0].order)
+    placements, turns = np.array([random_placement(problem, rng) for _ in range(visits)]), np.arange(visits)
+    expected, full = zip(*[plain(network, problem, p, t) for p, t in zip(placements, turns, strict=True)], strict=True)
+    assert any(full), "some state should have all four relations"
+    found = network([Visits(method.tasks[0], placements[:2], turns[:2]), Visits(method.tasks[0], placements[2:], turns[2:])])
+    torch.testing.assert_close(found, torch.stack(expected))
+    for p, t, e in zip(placements, turns, expected, strict=True):
+        plainly = log_probabilities(method.tasks[0], network.arrays(), p.astype(np.int16), t, rounds)
+        np.testing.assert_allclose(plainly, e.detach().numpy(), rtol=1e-5)
+    weights, parameters = torch.rand(found.shape), list(network.parameters())
+    gradients = [torch.autograd.grad((x.exp() * weights).sum(), parameters) for x in (torch.stack(expected), found)]
+    for e, f in zip(*gradients, strict=True):
+        assert e.abs().max() > 0
+        torch.testing.assert_close(f, e, rtol=1e-4, atol=1e-6)
 
 
 def _adjacency(problem):

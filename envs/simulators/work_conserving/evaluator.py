@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -66,8 +67,14 @@ class WorkConservingSimulator(BaseEvaluator):
         placements = as_placements(problem, _one_step(problem, placements))
         runs = []
         for sample in range(self.samples):
-            # The first sample's stream is the seed's own, so that one sample of it is what one run gives.
-            key = noise_key(seed) if sample == 0 else np.random.SeedSequence((seed, sample)).generate_state(1, np.uint64)[0]
+            # The first sample's stream is the seed's own, so that one sample of it is what one run gives. Without noise nothing is drawn.
+            key = (
+                np.uint64(0)
+                if not self.noise
+                else noise_key(seed)
+                if sample == 0
+                else np.random.SeedSequence((seed, sample)).generate_state(1, np.uint64)[0]
+            )
             runs.append(self._simulate(problem, placements, key, first, trace or problem.objective == "energy"))
         outcome = np.max([o for o, _, _ in runs], axis=0)
         seconds = np.array([s for _, s, _ in runs])
@@ -187,13 +194,15 @@ def _measurements(
         return found
     return replace(
         found, start=np.where(ok[:, None], times[0, :, :n], np.nan), finish=np.where(ok[:, None], times[1, :, :n], np.nan),
-        transfers=tuple(_transfers(problem, *row) for row in zip(placements, ok, times[0], times[1], strict=True)),
+        transfers=_transfers(problem, placements, ok, times),
     )  # fmt: skip
 
 
-def _transfers(problem: Problem, placement: np.ndarray, ok: bool, start: np.ndarray, finish: np.ndarray) -> np.ndarray:
-    """Producer, sender, receiver, start, finish of each transfer of one placement, float64[T, 5]."""
+def _transfers(problem: Problem, placements: np.ndarray, ok: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Producer, sender, receiver, start, finish of each transfer of each placement, B arrays float64[T, 5]."""
     n, edges = problem.n_nodes, problem.graph.edges[problem.graph.out_edges[1]]
-    took = np.flatnonzero(np.isfinite(finish[n:])) if ok else np.empty(0, dtype=np.int64)
-    u, v = edges[took, 0], edges[took, 1]
-    return np.column_stack((u, placement[u], placement[v], start[n + took], finish[n + took]))
+    row, took = np.nonzero(np.isfinite(times[1, :, n:]) & ok[:, None])
+    (u, v), (start, finish) = edges[took].T, times[:, row, n + took]
+    everything = np.column_stack((u, placements[row, u], placements[row, v], start, finish))
+    ends = [0, *np.bincount(row, minlength=len(ok)).cumsum().tolist()]
+    return tuple(everything[low:high] for low, high in pairwise(ends))

@@ -1,0 +1,1 @@
+"""Placeto: device by device through the graph."""
