@@ -132,10 +132,12 @@ class PlacetoNetwork(nn.Module):
 
     def layers(self) -> tuple[Tensor, Tensor]:
         """The embedding's weights [2, 4, 5, 5] and biases [2, 4, 5]: of each direction the transform's two layers, W1 and W2."""
-        found = [(t[0], t[2], p.h1, p.h2) for t, p in zip(self.transform, self.passes, strict=True)]  # type: ignore[index]
-        shape = (2, 4, FEATURES)
-        every = [layer for direction in found for layer in direction]
-        return torch.cat([x.weight for x in every]).view(*shape, FEATURES), torch.cat([x.bias for x in every]).view(shape)
+        shape, weights, biases = (2, 4, FEATURES), list[Tensor](), list[Tensor]()
+        for transform, direction in zip(self.transform, self.passes, strict=True):
+            for layers in (transform, direction):
+                weights += [layer.weight for layer in layers.children() if isinstance(layer, nn.Linear)]
+                biases += [layer.bias for layer in layers.children() if isinstance(layer, nn.Linear)]
+        return torch.cat(weights).view(*shape, FEATURES), torch.cat(biases).view(shape)
 
     def arrays(self) -> Arrays:
         """The parameters as they are now, for `log_probabilities`."""
@@ -163,7 +165,7 @@ class _Summary(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
-        weights, biases = _gradients(*ctx.given, np.ascontiguousarray(grads[0].numpy()))
+        weights, biases = _gradients(*ctx.given, np.ascontiguousarray(grads[0].numpy()))  # type: ignore[call-arg]
         return torch.from_numpy(weights), torch.from_numpy(biases), None, None
 
 
