@@ -29,7 +29,27 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="MLflow store or server, or env:NAME or file:PATH for where it stands; by default a SQLite file in the output folder",
     )
     add_home(parser, writes=True)
+    add_share(parser)
     add_stages(parser)
+
+
+def add_share(parser: argparse.ArgumentParser) -> None:
+    """Whose run it is, for what a cluster shares."""
+    parser.add_argument("--user", metavar="NAME[:WEIGHT]", help="on whose behalf; users share a cluster's measuring hosts by weight (1)")
+    parser.add_argument("--weight", type=float, default=1.0, metavar="W", help="of this sweep beside the user's others there (1)")
+
+
+def share_of(args: argparse.Namespace) -> Any:
+    """What `add_share` asked for."""
+    import getpass
+
+    from orchestration.rewards.fair_queue import made_share
+
+    try:
+        user = args.user or getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "nobody"
+    return made_share(user, args.weight)
 
 
 def add_home(parser: argparse.ArgumentParser, *, writes: bool = False) -> None:
@@ -86,6 +106,6 @@ def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool 
     print(render(make_plan(sweep, Rates.from_runs(args.output))), flush=True)
     result = run_sweep(
         sweep, address=args.address, tracking_uri=args.tracking_uri, local=args.local, fresh=fresh, retry_failed=retry_failed,
-        output=args.output,
+        output=args.output, share=share_of(args),
     )  # fmt: skip
     return 1 if result.failed else 0

@@ -137,7 +137,8 @@ def hosts_text(found: Mapping[str, Mapping[str, Any]]) -> str:
         if statistics.get("store_fault"):
             lines.append(f"  measurements could not be kept: {statistics['store_fault']}")
         for key, pool in statistics["keys"].items():
-            lines.append(f"  {key}: {pool['queued']} requests queued")
+            shares = ", ".join(f"{n:,} for {name}" for name, n in pool.get("served", {}).items() if name)
+            lines.append(f"  {key}: {pool['queued']} requests queued{f'; measured {shares}' if shares else ''}")
             for h in pool["hosts"]:
                 state = next((word for word in ("quarantined", "waiting") if h[word]), "busy" if h["running"] else "idle")
                 done = f"{h['measurements']:,} measured, {h['faults']} faults"

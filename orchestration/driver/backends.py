@@ -15,6 +15,7 @@ from orchestration.driver import capacity, exposure
 from orchestration.driver.ray_start import start_ray
 from orchestration.folder.ledger import TrialEnd
 from orchestration.folder.lock import holder
+from orchestration.rewards.fair_queue import NOBODY, Share
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.files import write_atomic
 from orchestration.specs.layout import CHECKPOINT, trial_folder
@@ -164,7 +165,9 @@ class RayBackend:
     them in the sweep's directory, and from there to the trials that start from it, and to wherever it runs again.
     """
 
-    def __init__(self, folder: Path, *, address: str | None, cpus: int | None, simulators: int | None, service: bool) -> None:
+    def __init__(
+        self, folder: Path, *, address: str | None, cpus: int | None, simulators: int | None, service: bool, share: Share = NOBODY
+    ) -> None:
         self._folder = folder.resolve()
         self._started = start_ray(address, cpus)
         import ray
@@ -174,10 +177,12 @@ class RayBackend:
         self._node = ray.get_runtime_context().get_node_id()
         self._service = None
         from orchestration.driver.remote_task import Home, Keeper, run_task
+        from orchestration.rewards.cluster_service import shared_by
         from orchestration.rewards.ray_service import actor, on_node, start_service
 
         if service:
-            self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS), self._folder, self._node)
+            shared = None if address is None else shared_by(self._node, share)
+            self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS), self._folder, self._node, shared)
         self._keeper: Any = None
         """Takes the checkpoints of trials on machines that do not see the folder; a Ray of this machine alone has no need of it."""
         if address is not None:

@@ -7,7 +7,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,11 @@ from orchestration.driver.backends import Backend, LocalBackend, RayBackend
 from orchestration.driver.progress import Display
 from orchestration.folder.definition_copy import save_definition
 from orchestration.folder.ledger import Ledger
+from orchestration.folder.lock import holder
 from orchestration.folder.mirror import mirrored
 from orchestration.folder.remote import url_of
 from orchestration.rewards.evaluators import in_worker
+from orchestration.rewards.fair_queue import NOBODY, Share
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.canonical import canonical
 from orchestration.specs.files import safe_name, write_atomic
@@ -74,6 +76,7 @@ def run_sweep(
     output: Path | None = None,
     cpus: int | None = None,
     simulators: int | None = None,
+    share: Share = NOBODY,
     console: Console | None = None,
 ) -> SweepRun:
     """Run everything of a sweep that has not been run, keep it, track it, report it.
@@ -88,6 +91,7 @@ def run_sweep(
             mirrored at its URL.
         cpus: CPUs of the Ray started here.
         simulators: processes of the reward service's pool; by default one a CPU, at most 16.
+        share: whose run this is, and what part of a cluster's measuring hardware it gets while others want it too.
 
     Raises:
         InputError: if the store or the cluster cannot be used, or another driver runs this sweep.
@@ -107,22 +111,29 @@ def run_sweep(
         agenda = Agenda(sweep, ledger, studies.open, retry_failed=retry_failed)
         _check_begin(agenda, sweep.name, folder)
         display = Display(agenda.total, agenda.skipped, agenda.open_trials, console)
-        if ledger.unchecked:
-            display.say(f"{ledger.unchecked} lines of {folder / LEDGER} are from before there were checksums, so they are not checked")
-        if agenda.complete and (folder / "leaderboard.json").exists():
-            failed = f" ({agenda.failed} failed; retry --failed runs those again)" if agenda.failed else ""
-            display.say(f"all {agenda.total} trials ran before{failed}; --fresh runs them again")
+        _say_what_was(agenda, ledger, display)
         backend: Backend = LocalBackend(folder)
         if not local and not agenda.complete:
             display.say("starting Ray on this machine" if address is None else f"connecting to Ray at {address}")
             needs_service = any(not in_worker(t.evaluator) for t in agenda.open_trials)
-            backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service)
+            share = replace(share, sweep=f"{folder.name} {str(holder(folder).get('run', ''))[:8]}")
+            backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service, share=share)
         spec = _tracking(sweep, folder, output, uri, tracking_uri is None, agenda)
         notes, files, origin = _run_tracked(sweep, folder, agenda, backend, display, spec, definition)
         for note in notes:
             display.say(note)
         display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: {_where_to_look(output, uri)}")
         return SweepRun(folder, uri, display.done, agenda.skipped, agenda.failed, tuple(files), tuple(notes))
+
+
+def _say_what_was(agenda: Agenda, ledger: Ledger, display: Display) -> None:
+    """What is to be known of earlier runs before this one begins."""
+    if ledger.unchecked:
+        where = ledger.folder / LEDGER
+        display.say(f"{ledger.unchecked} lines of {where} are from before there were checksums, so they are not checked")
+    if agenda.complete and (ledger.folder / "leaderboard.json").exists():
+        failed = f" ({agenda.failed} failed; retry --failed runs those again)" if agenda.failed else ""
+        display.say(f"all {agenda.total} trials ran before{failed}; --fresh runs them again")
 
 
 def _print(line: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from envs.problem.measurement import Rows, join_rows
+from orchestration.rewards.fair_queue import NOBODY, Share
 
 
 class ServiceError(Exception):
@@ -52,6 +53,8 @@ class Ask:
     """Where the placements lie in Ray's object store, if they do; hosts then read them from there."""
     limit: float | None = None
     """Seconds within which real hardware must have measured one placement; None leaves it to the host."""
+    share: Share = NOBODY
+    """For whom, where several sweeps ask one service."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class Job:
 def resolve(job: Job, answer: Answer, waited: float = 0.0) -> None:
     """Hand a job's answer to whoever waits for it."""
     if not job.future.done():
-        job.future.set_result(replace(answer, queue_seconds=waited))
+        job.future.set_result(replace(answer, queue_seconds=waited + answer.queue_seconds))
 
 
 def unknown(job: Job) -> Answer:
@@ -110,6 +113,6 @@ def split_answer(answer: Answer, lengths: list[int]) -> list[Answer]:
     """A batch's answer cut into its jobs' parts; the time is shared out by rows."""
     ends = list(itertools.accumulate(lengths))
     return [
-        Answer(answer.rows.take(slice(end - n, end)), measuring_seconds=answer.measuring_seconds * n / ends[-1])
+        Answer(answer.rows.take(slice(end - n, end)), answer.queue_seconds, answer.measuring_seconds * n / ends[-1])
         for n, end in zip(lengths, ends, strict=True)
     ]

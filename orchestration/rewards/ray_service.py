@@ -10,7 +10,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ from orchestration.rewards.service import Host, RewardService
 from orchestration.specs.layout import STORE
 from orchestration.specs.trial import EvaluatorSpec
 
-KEPT_PROBLEMS = 256
-"""Problems that a simulator keeps; the longest unused goes."""
+KEPT_PROBLEMS, KEPT_REFERENCES = 256, 4096
+"""Problems that a simulator, and a service, keeps; the longest unused goes."""
 LOOK_SECONDS = 10.0
 """How often the service looks whether nodes with hardware have come or gone."""
 
@@ -123,7 +123,7 @@ def _evaluator(described: str) -> BaseEvaluator:
 class ActorHost(ABC):
     """The service's end of a `SimulatorActor`: how it is started, sent problems and asked. What needs a lease is a subclass's affair."""
 
-    def __init__(self, name: str, problems: dict[str, Any], **where: Any) -> None:
+    def __init__(self, name: str, problems: Mapping[str, Any], **where: Any) -> None:
         self.name = name
         self.pid: int | None = None
         self._problems = problems
@@ -133,6 +133,10 @@ class ActorHost(ABC):
     def _start(self) -> None:
         self._actor = actor(SimulatorActor, max_restarts=0, **self._where).remote()
         self._sent: set[str] = set()
+
+    async def statistics(self) -> dict[str, Any] | None:
+        """Nothing that the service does not know."""
+        return None
 
     @abstractmethod
     def _shown(self, token: int) -> int | None:
@@ -222,7 +226,7 @@ class StaleLease(RuntimeError):
     """A request of a lease that has ended."""
 
 
-def real_hosts(key: str, problems: dict[str, Any], have: int = 0) -> list[Host]:
+def real_hosts(key: str, problems: Mapping[str, Any], have: int = 0) -> list[Host]:
     """The hosts that serve a key such as ``dataflow`` (this machine) or ``dataflow:cpu2`` besides ``have``; none if there are none.
 
     A node serves ``dataflow:cpu2`` if it was started with that resource (``ray start --resources '{"dataflow:cpu2": 1}'``). A host
@@ -250,33 +254,28 @@ def unserved(keys: Iterable[str]) -> str | None:
     return None if missing is None else str(Unserved.by_anyone(missing, known))
 
 
-class ServiceActor:
-    """The reward service in its own process, in front of a pool of simulators and, once asked for, real hosts."""
+class Serving:
+    """What reward services on Ray have in common: they are sent problems once, and asked by hash."""
 
-    def __init__(self, simulators: int, folder: Path | None = None) -> None:
-        self.service = RewardService(store=None if folder is None else MeasurementStore(folder / STORE))
-        self.problems: dict[str, Any] = {}
-        self._simulators = simulators
+    def __init__(self, store: MeasurementStore | None) -> None:
+        self.service = RewardService(store=store)
+        self.problems: OrderedDict[str, Any] = OrderedDict()
+        """References to problems; the longest unused goes, and is sent again when it is asked for."""
         self._looked: dict[str, float] = {}
-        self._add_simulators("simulator")
-
-    def _add_simulators(self, kind: str) -> None:
-        """A pool for simulators of ``kind``; each kind has its own, so that the cache is used where that pays."""
-        self.service.add_hosts(kind, [SimulatorHost(f"{kind}-{i}", self.problems) for i in range(self._simulators)])
 
     async def register(self, problem: Problem) -> None:
         """Keep a problem, so that requests need only name its hash."""
         if problem.content_hash not in self.problems:
             self.problems[problem.content_hash] = ray.put(problem)
+            if len(self.problems) > KEPT_REFERENCES:
+                self.problems.popitem(last=False)
 
     async def evaluate(self, ask: Ask) -> Answer | ServiceError | None:
         """The answer, or why there is none; None if the problem must be registered first."""
         if ask.problem_hash not in self.problems:
             return None
-        if simulates(ask.key):
-            if ask.key not in self.service.pools:
-                self._add_simulators(ask.key)
-        elif not self._look_for_hosts(ask):
+        self.problems.move_to_end(ask.problem_hash)
+        if not self._serves(ask):
             return Unserved.by_anyone(ask.key, dict.fromkeys([*sorted(self.service.pools), *offered()]))
         if ask.reference is not None:
             ask = replace(ask, reference=ask.reference[0], placements=await ask.reference[0])
@@ -285,33 +284,81 @@ class ServiceActor:
         except ServiceError as error:
             return error.with_traceback(None)
 
-    def _look_for_hosts(self, ask: Ask) -> bool:
+    def _serves(self, ask: Ask) -> bool:
         """Take in hosts of nodes that have come since the last look; whether the key is served."""
         key, pool = ask.key, self.service.pools.get(ask.key)
         if pool is None or time.monotonic() - self._looked[key] > LOOK_SECONDS:
             self._looked[key] = time.monotonic()
             usable = 0 if pool is None else sum(not seat.quarantined for seat in pool.seats)
-            if hosts := real_hosts(key, self.problems, usable if ":" in key else len(pool.seats) if pool else 0):
+            if hosts := self._hosts(key, usable if ":" in key else len(pool.seats) if pool else 0):
                 machine = "" if ":" in key else _evaluator(ask.evaluator).fingerprint
                 self.service.add_hosts(key, hosts, always_cache=True, machine=machine)
         return key in self.service.pools
 
+    def _hosts(self, key: str, have: int) -> list[Host]:
+        """Hosts that measure for real under ``key``, besides those that it has."""
+        return real_hosts(key, self.problems, have)
+
     async def statistics(self) -> dict[str, Any]:
         """What `RewardService.statistics` counts, and ``pid``, the process of this actor."""
         return {**self.service.statistics(), "pid": os.getpid()}
+
+
+class ServiceActor(Serving):
+    """A sweep's reward service in its own process, in front of a pool of simulators and, once asked for, real hosts.
+
+    Args:
+        simulators: processes of a pool of simulators.
+        folder: where it keeps what is measured for real; None keeps it in memory alone.
+        shared: gives the host that stands for the cluster's own service of a key (`orchestration.rewards.cluster_service`), by which
+            sweeps of a cluster share its hardware; None measures under this service alone.
+    """
+
+    def __init__(self, simulators: int, folder: Path | None = None, shared: Callable[[str, Mapping[str, Any]], Host] | None = None) -> None:
+        super().__init__(None if folder is None else MeasurementStore(folder / STORE))
+        self._simulators, self._shared = simulators, shared
+        self._add_simulators("simulator")
+
+    def _add_simulators(self, kind: str) -> None:
+        """A pool for simulators of ``kind``; each kind has its own, so that the cache is used where that pays."""
+        self.service.add_hosts(kind, [SimulatorHost(f"{kind}-{i}", self.problems) for i in range(self._simulators)])
+
+    def _serves(self, ask: Ask) -> bool:
+        if not simulates(ask.key):
+            return super()._serves(ask)
+        if ask.key not in self.service.pools:
+            self._add_simulators(ask.key)
+        return True
+
+    def _hosts(self, key: str, have: int) -> list[Host]:
+        if self._shared is None:
+            return super()._hosts(key, have)
+        pool = self.service.pools.get(key)
+        usable = pool is not None and not all(seat.quarantined for seat in pool.seats)
+        return [] if usable or key not in offered() else [self._shared(key, self.problems)]
+
+    async def statistics(self) -> dict[str, Any]:
+        """As its parent; of what the cluster shares, what its own service tells."""
+        found = await super().statistics()
+        for key, pool in self.service.pools.items():
+            for seat in pool.seats:
+                if not seat.quarantined and (told := await seat.host.statistics()) is not None:
+                    found["keys"][key] = told
+        return found
 
     async def keys(self) -> list[str]:
         """Keys of the pools that there are, as ``simulator`` or ``dataflow:cpu2``, sorted; pools come with the first request for them."""
         return sorted(self.service.pools)
 
 
-def start_service(simulators: int, folder: Path | None = None, node: str | None = None) -> Any:
+def start_service(
+    simulators: int, folder: Path | None = None, node: str | None = None, shared: Callable[[str, Mapping[str, Any]], Host] | None = None
+) -> Any:
     """The handle of a new service actor, which ends with this driver; Ray restarts it if its process dies.
 
     Args:
-        simulators: processes of its simulator pool.
-        folder: where it keeps what is measured for real; None keeps it in memory alone.
+        simulators, folder, shared: see `ServiceActor`.
         node: id of the node on which that folder lies.
     """
     where = {} if node is None else {"scheduling_strategy": on_node(node)}
-    return actor(ServiceActor, max_restarts=-1, max_concurrency=10_000, **where).remote(simulators, folder)
+    return actor(ServiceActor, max_restarts=-1, max_concurrency=10_000, **where).remote(simulators, folder, shared)

@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -65,6 +66,10 @@ class Host(Protocol):
 
     async def restart(self) -> None:
         """Make it usable again after a fault, or raise."""
+        ...
+
+    async def statistics(self) -> dict[str, Any] | None:
+        """What a service behind it tells of its key, as one of `RewardService.statistics`; None if it is a process that measures."""
         ...
 
 
@@ -141,6 +146,8 @@ class Pool:
     machine: str = ""
     """Fingerprint of the machine if the key does not name one."""
     gauge: Gauge = field(default_factory=Gauge)
+    served: Counter[str] = field(default_factory=Counter)
+    """Rows measured for each sweep."""
 
     @property
     def lease_rows(self) -> int | None:
@@ -302,7 +309,7 @@ class RewardService:
         for low, high in itertools.pairwise(bounds):
             rows = placements if parts == 1 else placements[low:high]
             jobs.append(Job(ask, rows, ask.first + low, reference if parts == 1 else None, now, loop.create_future()))
-            pool.queue.push(ask.trial, ask.priority, jobs[-1])
+            pool.queue.push(ask.trial, ask.priority, jobs[-1], ask.share)
         self._pump(pool)
         answers = await asyncio.gather(*(job.future for job in jobs))
         return join_answers(answers)
@@ -367,6 +374,8 @@ class RewardService:
             seat.rows += len(placements)
             seat.busy_seconds += answer.measuring_seconds
             pool.gauge.measured(len(placements), answer.measuring_seconds)
+            for job in jobs:
+                pool.served[job.ask.share.sweep] += len(job.placements)
             for job, part in zip(jobs, split_answer(answer, [len(j.placements) for j in jobs]), strict=True):
                 resolve(job, part, granted - job.queued_at)
         finally:
@@ -379,7 +388,7 @@ class RewardService:
         for job in reversed(jobs):
             if len(jobs) > 1:
                 job.alone = True
-                pool.queue.push(job.ask.trial, job.ask.priority, job, front=True)
+                pool.queue.push(job.ask.trial, job.ask.priority, job, job.ask.share, front=True)
             elif not job.future.done():
                 job.future.set_exception(type(error)(str(error)))
 
@@ -391,7 +400,7 @@ class RewardService:
             if job.attempts >= HOST_ATTEMPTS:
                 resolve(job, unknown(job))
             else:
-                pool.queue.push(job.ask.trial, job.ask.priority, job, front=True)
+                pool.queue.push(job.ask.trial, job.ask.priority, job, job.ask.share, front=True)
         if generation != seat.generation:
             return
         seat.generation += 1
@@ -411,7 +420,16 @@ class RewardService:
         finally:
             seat.restarting = False
 
+    def drop(self, sweep: str) -> None:
+        """Measure nothing more for a sweep that has gone."""
+        for pool in self.pools.values():
+            for job in pool.queue.drop(sweep):
+                resolve(job, unknown(job))
+
     def statistics(self) -> dict[str, Any]:
         """Keys with their queue lengths and hosts, for `placewright hosts` and the progress display."""
-        keys = {key: {"queued": len(p.queue), "hosts": [s.statistics() for s in p.seats]} for key, p in self.pools.items()}
+        keys = {
+            key: {"queued": len(p.queue), "served": dict(p.served), "hosts": [s.statistics() for s in p.seats]}
+            for key, p in self.pools.items()
+        }
         return {"keys": keys, "cache": {"hits": self.table.hits, "misses": self.table.misses}, "store_fault": self.store_fault}

@@ -9,6 +9,7 @@ import random
 import secrets
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def cluster_environment() -> dict[str, str]:
     """Settings of the cluster's processes and of those that connect to it."""
     return {
         "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "PLACEWRIGHT_MEASUREMENTS": tempfile.mkdtemp(prefix="placewright-measurements-"),
         # Jobs are started as `python`: this one.
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         # All nodes share this machine's memory, and others use it too: it says nothing about these trials.

@@ -231,10 +231,11 @@ sweep: away
 problems:
   networks: {n4: {synthetic: {devices: 4}, seed: 0}}
   graphs: {a: {synthetic: {tasks: 20}, seed: 0}}
-methods: {local-search: , placeto: {rounds: 2}}
+methods: [local-search, random]
 seeds: 0..3
 checkpoint_every: 2000
-budget: 40000
+budget: 30000
+evaluator: {kind: simulator, local: true}
 stages:
   tune:
     kind: search
