@@ -91,17 +91,16 @@ class Fitting(NamedTuple):
     memory: np.ndarray
     """Bytes that every device has, float64[D]."""
     limited: bool
-    """Whether any device's memory is finite."""
+    """Whether everything together is too much for some device."""
 
 
 @lru_cache(maxsize=16)
 def fitting(problem: Problem) -> Fitting:
     """Made once a problem."""
     heads, memory = units(problem), problem.network.memory
-    need = tasks_of(problem).group_need[heads]
-    return Fitting(
-        unit_of(problem), problem.held_bytes, need, unit_seconds(problem), problem.feasible[heads], memory, bool(np.isfinite(memory).any())
-    )
+    need, held = tasks_of(problem).group_need[heads], problem.held_bytes
+    limited = bool(memory.min() < held.sum() * (1 + 1e-9))  # sums differ by their order
+    return Fitting(unit_of(problem), held, need, unit_seconds(problem), problem.feasible[heads], memory, limited)
 
 
 def fit_memory(problem: Problem, placements: np.ndarray) -> np.ndarray:

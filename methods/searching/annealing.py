@@ -100,7 +100,7 @@ class Annealing:
                 self.rng, self._graph, self._fitting, self._current, odds, self._chain, self.settings.critical, n - len(batch)
             )
             batch, self._operators = np.concatenate((batch, more)), self._operators + operators.tolist()
-        return batch[:, self._unit]
+        return batch.take(self._unit, axis=1, mode="clip")
 
     def _fit(self, candidate: np.ndarray) -> np.ndarray:
         fit_units(candidate, self._fitting)

@@ -97,8 +97,11 @@ def _fill(table, hashes):
 def _note(table, device):
     """Remembers one placement; whether it is new."""
     key = np.uint64(0xCBF29CE484222325)
-    for d in device:
-        key = (key ^ np.uint64(d)) * np.uint64(0x9E3779B97F4A7C15)
+    for i in range(0, len(device), 4):  # four devices of 16 bits at a time
+        word = np.uint64(0)
+        for d in device[i : i + 4]:
+            word = (word << np.uint64(16)) | np.uint64(d & 0xFFFF)
+        key = (key ^ word) * np.uint64(0x9E3779B97F4A7C15)
         key ^= key >> np.uint64(32)
     return _insert(table, key if key != 0 else np.uint64(1))
 

@@ -112,7 +112,7 @@ def check(placement, arrays, used):
 
 
 @numba.njit(cache=True, nogil=True)
-def _rise(times, keys, hole, time, key):
+def rise(times, keys, hole, time, key):
     """Puts an event into the ``hole`` of the heap ordered by (time, key), or above it."""
     while hole > 0:
         parent = (hole - 1) >> 1
@@ -124,7 +124,7 @@ def _rise(times, keys, hole, time, key):
 
 
 @numba.njit(cache=True, nogil=True)
-def _sink(times, keys, size, time, key):
+def sink(times, keys, size, time, key):
     """Replaces the root of a heap of ``size`` events by an event.
 
     The hole sinks to a leaf by the smaller child, chosen without a branch, and the event rises from there: what a heap's
@@ -144,7 +144,7 @@ def _sink(times, keys, size, time, key):
     if child < size:
         times[hole], keys[hole] = times[child], keys[child]
         hole = child
-    _rise(times, keys, hole, time, key)
+    rise(times, keys, hole, time, key)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -211,14 +211,14 @@ def run(placement, arrays, sigma, stream, traced, start, finish, scratch):
                 start[begin] = now
                 finish[begin] = end
             if from_heap:  # the new event takes the place of the one that caused it
-                _sink(times, keys, size, end, sequence << 32 | np.int64(begin))
+                sink(times, keys, size, end, sequence << 32 | np.int64(begin))
             else:
-                _rise(times, keys, size, end, sequence << 32 | np.int64(begin))
+                rise(times, keys, size, end, sequence << 32 | np.int64(begin))
                 size += 1
             sequence += 1
         elif from_heap:
             size -= 1
-            _sink(times, keys, size, times[size], keys[size])
+            sink(times, keys, size, times[size], keys[size])
         if arrived < 0:
             for e in range(pointer[ident], pointer[ident + 1]):
                 v = target[e]
@@ -234,7 +234,7 @@ def run(placement, arrays, sigma, stream, traced, start, finish, scratch):
                 sequence += 1
                 child["missing"] -= 1
                 if child["missing"] == 0:
-                    _rise(times, keys, size, child["ready"], child["key"])
+                    rise(times, keys, size, child["ready"], child["key"])
                     size += 1
 
 

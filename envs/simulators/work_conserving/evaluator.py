@@ -168,7 +168,8 @@ def _arrays(problem: Problem, everywhere: bool) -> tuple[np.ndarray, ...]:
 def _discipline(problem: Problem, discipline: Discipline) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray, int, bool]:
     links, d = discipline.link_resources(problem.n_devices).astype(np.int64), problem.n_devices
     stations = discipline.compute_resources(d), discipline.rivals(d)
-    return discipline.priorities(problem), stations, links, discipline.channels, discipline.synchronous
+    ranks = np.unique(discipline.priorities(problem), return_inverse=True)[1].astype(np.int64)
+    return ranks, stations, links, discipline.channels, discipline.synchronous
 
 
 @lru_cache(maxsize=4)

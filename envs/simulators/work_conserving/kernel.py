@@ -2,18 +2,22 @@
 
 A task is an operation (its index v) or a transfer of a result to another device (V + the position, in outgoing-edge order, of
 the first edge that wants it). A resource is a device (0..D-1, one slot; devices with the same processors use the first one's) or a link
-(D.., as many slots as channels). Each
-resource has a queue of ready tasks ordered by (priority, order of becoming ready); running tasks are ordered by (time of their
-end, order of starting). All of these are skew heaps over the same two arrays of children, as a task is in one at a time.
+(D.., as many slots as channels).
+
+Each resource has a queue of ready tasks ordered by (priority, order of becoming ready). Priorities are known beforehand, so they are
+counted through (their *rank*): a queue is a list of tasks for every rank, in order of becoming ready, and a bit for every rank that says
+whether there are some. Running tasks are a heap ordered by (time of their end, order of starting).
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numba
 import numpy as np
 
+from envs.simulators.fifo.kernel import rise, sink
 from envs.simulators.noise import noise_factor, row_key
 
 OK, INVALID, OUT_OF_MEMORY = 0, 1, 2  # envs.problem.measurement.Outcome as plain numbers for compiled code
@@ -30,29 +34,86 @@ def duration_factor(stream, counter, sigma):
     return math.exp(sigma * normal - 0.5 * sigma * sigma)
 
 
+class Queues(NamedTuple):
+    """Ready tasks of R resources, of P ranks."""
+
+    first: np.ndarray
+    """The next task of each resource, -1 if there is none, int64[R]."""
+    rank: np.ndarray
+    """Rank of each task, set when it joins, int64[V + E]."""
+    turn: np.ndarray
+    """When each task joined, int64[V + E]."""
+    after: np.ndarray
+    """The next task of the same resource and rank, -1 at the end, int64[V + E]."""
+    head: np.ndarray
+    """The first task of each rank, int32[R, P]; of a meaning only where there is one, as is `tail`."""
+    tail: np.ndarray
+    """The last task of each rank, int32[R, P]."""
+    words: np.ndarray
+    """A bit for every rank with a task, uint64[R, P / 64]."""
+    lowest: np.ndarray
+    """No word before this one has a bit, int64[R]."""
+
+
+_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
+_PLACE = np.zeros(64, dtype=np.int64)
+for _k in range(64):
+    _PLACE[(int(_DE_BRUIJN) << _k & 0xFFFFFFFFFFFFFFFF) >> 58] = _k
+
+
 @numba.njit(cache=True, nogil=True)
-def _merge(a, b, first, second, left, right):
-    """The skew heap of two; -1 is empty. Iterative, by threading the merged right path."""
-    if a < 0:
-        return b
-    if b < 0:
-        return a
-    root = -1
-    parent = -1
-    while a >= 0:
-        if first[b] < first[a] or (first[b] == first[a] and second[b] < second[a]):
-            a, b = b, a
-        if root < 0:
-            root = a
-        else:
-            left[parent] = a
-        parent = a
-        # The old left child moves to the right; the merge goes on in what was the right child.
-        rest = right[a]
-        right[a] = left[a]
-        a = rest
-    left[parent] = b
-    return root
+def _queues(resources, tasks, ranks):
+    """Queues without a task."""
+    words = (ranks + 63) // 64
+    return Queues(
+        np.empty(resources, np.int64), np.empty(tasks, np.int64), np.empty(tasks, np.int64), np.empty(tasks, np.int64),
+        np.empty((resources, ranks), np.int32), np.empty((resources, ranks), np.int32), np.empty((resources, words), np.uint64),
+        np.empty(resources, np.int64),
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _clear(queues):
+    queues.first[:] = -1
+    queues.words[:] = 0
+    queues.lowest[:] = queues.words.shape[1]
+
+
+@numba.njit(cache=True, nogil=True)
+def _enqueue(task, resource, rank, sequence, queues):
+    """A task that has become ready joins the queue of its resource."""
+    word, bit = rank >> 6, np.uint64(1) << np.uint64(rank & 63)
+    queues.rank[task], queues.turn[task], queues.after[task] = rank, sequence, -1
+    if queues.words[resource, word] & bit:
+        queues.after[queues.tail[resource, rank]] = task
+    else:
+        queues.words[resource, word] |= bit
+        queues.head[resource, rank] = task
+        queues.lowest[resource] = min(queues.lowest[resource], word)
+        if queues.first[resource] < 0 or rank < queues.rank[queues.first[resource]]:
+            queues.first[resource] = task
+    queues.tail[resource, rank] = task
+
+
+@numba.njit(cache=True, nogil=True)
+def _dequeue(resource, queues):
+    """Takes the next task out of the queue of a resource that has one."""
+    task = queues.first[resource]
+    rank, after = queues.rank[task], queues.after[task]
+    if after >= 0:
+        queues.head[resource, rank] = after
+        queues.first[resource] = after
+        return task
+    words, word = queues.words[resource], queues.lowest[resource]
+    words[rank >> 6] &= ~(np.uint64(1) << np.uint64(rank & 63))
+    while word < len(words) and words[word] == 0:
+        word += 1
+    queues.lowest[resource] = word
+    queues.first[resource] = -1
+    if word < len(words):
+        lowest = words[word] & (~words[word] + np.uint64(1))
+        queues.first[resource] = queues.head[resource, word * 64 + _PLACE[(lowest * _DE_BRUIJN) >> np.uint64(58)]]
+    return task
 
 
 @numba.njit(cache=True, nogil=True)
@@ -101,14 +162,6 @@ def _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchr
 
 
 @numba.njit(cache=True, nogil=True)
-def _enqueue(task, resource, rank, sequence, queue, first, second, left, right):
-    """A task that has become ready joins the queue of its resource."""
-    left[task] = right[task] = -1
-    first[task], second[task] = rank, sequence
-    queue[resource] = _merge(queue[resource], task, first, second, left, right)
-
-
-@numba.njit(cache=True, nogil=True)
 def _release_inputs(v, n, home, placement, source, in_pointer, in_position, free, shared, references, output_bytes, held):
     """An operation has ended: copies of its inputs that nobody else waits for are freed."""
     for i in range(in_pointer[v], in_pointer[v + 1]):
@@ -123,25 +176,24 @@ def _release_inputs(v, n, home, placement, source, in_pointer, in_position, free
 
 @numba.njit(cache=True, nogil=True)
 def _make_ready(
-    task, v, n, placement, pointer, target, shared, missing, priority, rank, processor, send_on, devices, sequence, queue, heap
+    task, v, n, placement, pointer, target, shared, missing, priority, rank, processor, send_on, devices, sequence, queues
 ):  # fmt: skip
     """The end of a task makes consumers on its device ready and, of an operation, its transfers; returns the next sequence number.
 
     ``send_on`` int64[D] is the link resource, counted from the first, of a transfer from the device of v to each device.
     """
-    first, second, left, right = heap
     here = -1 if task < n else task - n
     for e in range(pointer[v], pointer[v + 1]):
         if shared[e] == here:
             c = target[e]
             missing[c] -= 1
             if missing[c] == 0:
-                _enqueue(c, processor[placement[c]], priority[c], sequence, queue, first, second, left, right)
+                _enqueue(c, processor[placement[c]], priority[c], sequence, queues)
                 sequence += 1
     if task < n:
         for e in range(pointer[v], pointer[v + 1]):
             if shared[e] == e:
-                _enqueue(n + e, devices + send_on[placement[target[e]]], rank[e], sequence, queue, first, second, left, right)
+                _enqueue(n + e, devices + send_on[placement[target[e]]], rank[e], sequence, queues)
                 sequence += 1
     return sequence
 
@@ -164,44 +216,47 @@ def _next_phase(phase, phase_left):
 
 
 @numba.njit(cache=True, nogil=True)
-def _must_wait(r, rivals, slots, queue, first, second):
+def _must_wait(r, rivals, slots, queues):
     """Whether a device that shares some processors with ``r`` is busy, or has a task that comes before the next one of ``r``."""
     if r >= len(rivals):
         return False
-    mine = queue[r]
+    mine = queues.first[r]
     for other in range(len(rivals)):
         if rivals[r, other]:
             if slots[other] == 0:
                 return True
-            head = queue[other]
-            if head >= 0 and (first[head] < first[mine] or (first[head] == first[mine] and second[head] < second[mine])):
-                return True
+            head = queues.first[other]
+            if head >= 0:
+                here, there = queues.rank[mine], queues.rank[head]
+                if there < here or (there == here and queues.turn[head] < queues.turn[mine]):
+                    return True
     return False
 
 
 @numba.njit(cache=True, nogil=True)
 def run(placement, arrays, priority, stations, links, channels, synchronous, sigma, stream, start, finish, work):
-    """Simulates one valid placement; fills ``start`` and ``finish`` float64[V + E] (operations, then transfers).
+    """Simulates one valid placement; fills ``start`` and ``finish`` float64[V + E], transfers last; ``priority`` int64[V] are ranks.
 
     Returns the outcome code and the makespan in seconds.
     """
     (pointer, target, source, edge_bytes, in_pointer, in_position, free, order, levels, seconds, delay, seconds_per_byte,
      output_bytes, parameter_bytes, memory, limited) = arrays  # fmt: skip
-    scratch, phase_left, queue, slots, first, second, left, right = work
+    scratch, phase_left, queues, slots, times, keys = work
     shared, size, rank, references, missing, held, _, _ = scratch
     (processor, rivals), (n, devices) = stations, seconds.shape
     _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchronous, (output_bytes, parameter_bytes), scratch, phase_left)
     start[:] = finish[:] = np.nan
     if limited and (held > memory).any():
         return OUT_OF_MEMORY, np.nan
-    queue[:], slots[:devices], slots[devices:] = -1, 1, channels
-    running, sequence, now = -1, 0, 0.0
+    _clear(queues)
+    slots[:devices], slots[devices:] = 1, channels
+    running, sequence, now = 0, 0, 0.0
     phase = _next_phase(0, phase_left)
     for v in order:
         if not free[v] and missing[v] == 0:
-            _enqueue(v, processor[placement[v]], priority[v], sequence, queue, first, second, left, right)
+            _enqueue(v, processor[placement[v]], priority[v], sequence, queues)
             sequence += 1
-    low, high, extra, send = 0, queue.size, -1, -1  # which resources may start something: low..high, then extra, then sends of send
+    low, high, extra, send = 0, slots.size, -1, -1  # which resources may start something: low..high, then extra, then sends of send
     while True:
         # Dispatch: every resource that this event concerns starts what it can.
         r = low
@@ -221,13 +276,13 @@ def run(placement, arrays, priority, stations, links, channels, synchronous, sig
                     edge += 1
                 else:
                     break
-            while slots[r] > 0 and queue[r] >= 0 and not _must_wait(r, rivals, slots, queue, first, second):
-                task = queue[r]
+            while slots[r] > 0 and queues.first[r] >= 0 and not _must_wait(r, rivals, slots, queues):
+                task = queues.first[r]
                 if synchronous:
                     stage = 2 * levels[task] if task < n else 2 * levels[source[task - n]] + 1
                     if stage != phase:
                         break
-                queue[r] = _merge(left[task], right[task], first, second, left, right)
+                _dequeue(r, queues)
                 v, device, mean = _costs(task, n, placement, source, target, size, seconds, delay, seconds_per_byte)
                 if limited:
                     held[device] += output_bytes[v]
@@ -235,19 +290,17 @@ def run(placement, arrays, priority, stations, links, channels, synchronous, sig
                         return OUT_OF_MEMORY, np.nan
                 slots[r] -= 1
                 start[task] = now
-                first[task] = now + mean * duration_factor(stream, task, sigma)
-                finish[task] = first[task]
-                second[task] = sequence
+                finish[task] = now + mean * duration_factor(stream, task, sigma)
+                rise(times, keys, running, finish[task], sequence << 32 | np.int64(task))
+                running += 1
                 sequence += 1
-                left[task] = right[task] = -1
-                running = _merge(running, task, first, second, left, right)
             r += 1
-        if running < 0:
+        if running == 0:
             return OK, now
         # The next end of a task.
-        task = running
-        running = _merge(left[task], right[task], first, second, left, right)
-        now = first[task]
+        now, task = times[0], keys[0] & 0xFFFFFFFF
+        running -= 1
+        sink(times, keys, running, times[running], keys[running])
         v = task if task < n else source[task - n]
         home = placement[v]
         send = -1
@@ -267,14 +320,13 @@ def run(placement, arrays, priority, stations, links, channels, synchronous, sig
                     held[home] -= output_bytes[v]
             low, high, extra = r, r + 1, processor[device]
         sequence = _make_ready(
-            task, v, n, placement, pointer, target, shared, missing, priority, rank, processor, links[home], devices, sequence,
-            queue, (first, second, left, right),
+            task, v, n, placement, pointer, target, shared, missing, priority, rank, processor, links[home], devices, sequence, queues,
         )  # fmt: skip
         if synchronous:
             phase_left[2 * levels[v] + (0 if task < n else 1)] -= 1
             if phase_left[phase] == 0:  # the barrier: everybody may start
                 phase = _next_phase(phase, phase_left)
-                low, high, extra, send = 0, queue.size, -1, -1
+                low, high, extra, send = 0, slots.size, -1, -1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -284,14 +336,13 @@ def run_batch(placements, valid, arrays, discipline, sigma, key, first, traced, 
     n, devices = arrays[9].shape
     edges = arrays[1].size
     scratch = (
-        np.empty(edges, dtype=np.int64), np.empty(edges), np.empty(edges), np.empty(n + edges, dtype=np.int32),
+        np.empty(edges, dtype=np.int64), np.empty(edges), np.empty(edges, dtype=np.int64), np.empty(n + edges, dtype=np.int32),
         np.empty(n, dtype=np.int32), np.empty(devices), np.empty(devices, dtype=np.int64), np.empty(devices, dtype=np.int64),
     )  # fmt: skip
     resources = devices + links.max() + 1
     work = (
-        scratch, np.empty(2 * arrays[8].max() + 2, dtype=np.int64), np.empty(resources, dtype=np.int64),
-        np.empty(resources, dtype=np.int64), np.empty(n + edges), np.empty(n + edges, dtype=np.int64),
-        np.empty(n + edges, dtype=np.int64), np.empty(n + edges, dtype=np.int64),
+        scratch, np.empty(2 * arrays[8].max() + 2, dtype=np.int64), _queues(resources, n + edges, priority.max() + 1),
+        np.empty(resources, dtype=np.int64), np.empty(n + edges + 1), np.empty(n + edges + 1, dtype=np.int64),
     )  # fmt: skip
     for b in range(placements.shape[0]):
         row = b if traced else 0

@@ -15,7 +15,7 @@ from envs.problem.measurement import Outcome, concatenate
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import ReferenceSimulator, Simulator
-from envs.simulators.fifo.kernel import _rise, _sink
+from envs.simulators.fifo.kernel import rise, sink
 from tests.envs.strategies import drawn_problem, problems, random_placements
 from tests.envs.strategies import placements as some_placements
 
@@ -102,10 +102,10 @@ def test_events_end_in_order_of_their_time_and_of_their_keys_at_one_time():
         if waiting and (len(waiting) == 40 or step % 3 == 0):
             assert (times[0], keys[0]) == waiting[0]
             heapq.heapreplace(waiting, event)
-            _sink(times, keys, len(waiting), *event)
+            sink(times, keys, len(waiting), *event)
         else:
             heapq.heappush(waiting, event)
-            _rise(times, keys, len(waiting) - 1, *event)
+            rise(times, keys, len(waiting) - 1, *event)
         assert (times[0], keys[0]) == waiting[0]
     assert len(waiting) == 40
 
