@@ -24,7 +24,7 @@ class DpSplitConfig:
     """How far to go."""
 
     ideals: Count = MOST_IDEALS
-    """Graphs with more ideals than this are split along two topological orders instead, which need not be the best."""
+    """Graphs with more ideals than this are split along topological orders instead, which need not be the best."""
 
 
 class DpSplit(FixedList):

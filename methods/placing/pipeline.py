@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -28,7 +29,11 @@ NOTHING = 1e-9
 MOST_STATES = 512
 """Sets of devices that the recursion tells apart; beyond, devices are taken in one order, those that are fastest first."""
 MOST_IDEALS = 60_000
-"""Beyond, stages are cut from two topological orders of the pieces instead (as many ideals as pieces)."""
+"""Beyond, stages are cut from topological orders of the pieces instead (as many ideals as pieces)."""
+MOST_ORDERS = 60
+"""Varied orders that are tried then, besides the two that follow branches and levels."""
+MOST_STEPS = 1e8
+"""At most so many steps of the recursion are spent on them, some seconds; fewer orders are tried then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,18 +79,47 @@ def best_split(problem: Problem, most_ideals: int = MOST_IDEALS) -> Split:
 
 
 def linear_split(problem: Problem) -> Split:
-    """The best split of two topological orders of the pieces, branch by branch and level by level: quick, and exact on chains only."""
+    """The best split of some topological orders of the pieces: quick, and exact on chains only."""
     return _linear(problem, piece_graph(problem))
 
 
 def _linear(problem: Problem, graph: PieceGraph) -> Split:
+    """The best split of two orders, and of variations of the better one, of which the better ones are varied on."""
     level = np.zeros(graph.count, dtype=np.int64)
     for u, v in graph.edges.tolist():  # sorted by their readers, which come after what they read
         level[v] = max(level[v], level[u] + 1)
-    by_level = np.argsort(level, kind="stable")
-    found = [_solve(problem, graph, _chain(order), np.inf) for order in (np.arange(graph.count), by_level)]
-    best = min(found, key=lambda split: split.period)
+    orders = [np.arange(graph.count), np.argsort(level, kind="stable")]
+    found = [_solve(problem, graph, _chain(order), np.inf) for order in orders]
+    which = int(np.argmin([split.period for split in found]))
+    best, place = found[which], np.argsort(orders[which]).astype(np.float64)
+    rng, n = np.random.default_rng(0), graph.count
+    steps = len(_device_sets(_kinds(problem))[1][1]) * n * n / 2
+    for _ in range(min(MOST_ORDERS, int(MOST_STEPS / steps))):
+        some = rng.random(n) < (2.0 / n) ** rng.random()
+        varied = place + some * rng.standard_normal(n) * n ** rng.random()
+        split = _solve(problem, graph, _chain(_topological(graph, varied)), best.period)
+        if split.device is not None and split.period <= best.period:
+            best, place = split, varied
     return Split(best.device, best.period, False)
+
+
+def _topological(graph: PieceGraph, priority: np.ndarray) -> np.ndarray:
+    """The pieces in a topological order, of those that are ready always the one of the least ``priority`` float64[P] next."""
+    missing = np.bincount(graph.edges[:, 1], minlength=graph.count)
+    readers: list[list[int]] = [[] for _ in range(graph.count)]
+    for u, v in graph.edges.tolist():
+        readers[u].append(v)
+    ready = [(priority[p], p) for p in np.flatnonzero(missing == 0).tolist()]
+    heapify(ready)
+    order = []
+    while ready:
+        p = heappop(ready)[1]
+        order.append(p)
+        for v in readers[p]:
+            missing[v] -= 1
+            if missing[v] == 0:
+                heappush(ready, (priority[v], v))
+    return np.array(order)
 
 
 # --- pieces ----------------------------------------------------------------------------------------------------------

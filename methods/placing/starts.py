@@ -19,7 +19,7 @@ DEARER = (2.0, 4.0, 8.0)
 SINGLES = 4
 """At most this many single devices, fastest first."""
 IDEALS = 500
-"""Up to this many ideals a pipeline starts from the best contiguous split, which takes less than 0.2 s; beyond, two orders are split."""
+"""Up to this many ideals a pipeline starts from the best contiguous split, which takes 0.2 s at most; beyond, from that of some orders."""
 
 
 def good_starts(problem: Problem, seed: int) -> np.ndarray:
