@@ -119,6 +119,8 @@ class HdpNetwork(nn.Module):
         drawn = (None, None) if noise is None else noise
         groups = decide(self.grouper(torch.relu(self.hidden(view)))[None], None, given[0], drawn[0])
         group = groups.actions
+        if len(group) > 1 and bool((group == group[:1]).all()):  # placements of one grouping, read once for all of them
+            group = group[:1]
         devices = self.placer(self.group_features(view, group), self.group_devices(view, group), given[1], drawn[1])
         batch = len(devices.actions)
         used = torch.zeros(len(group), self.groups).scatter_(1, group, 1.0)

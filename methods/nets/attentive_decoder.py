@@ -22,44 +22,46 @@ from torch import Tensor
 class AttentiveDecoder(torch.autograd.Function):
     """Hidden states and contexts of T steps: attention by the state before, then an LSTM step (Bahdanau et al. 2015).
 
-    ``apply(gates, states, keys, h, c, weights, w_query, v)`` gives h [B, T, H], contexts [B, T, H], and c [B, H] of the last
+    ``apply(gates, states, keys, additions, h, c, weights, w_query, v)`` gives h [B, T, H], contexts [B, T, H], and c [B, H] of the last
     step, where
 
     - ``gates`` [B, T, 4 H] is what decisions and biases add to the gates, in `torch.nn.LSTMCell`'s order;
-    - ``states`` and ``keys`` [1 or B, s, H and W] are what is attended to;
+    - ``states`` and ``keys`` [1 or B, s, H and W] are what is attended to, ``additions`` [1 or B, s, 4 H] what each state adds to the gates
+      where all attention is on it: a context is a mean of states, so its part of the gates is the same mean of these, of which there
+      are fewer than weights;
     - ``h``, ``c`` [B, H] is the state before;
-    - ``weights`` [4 H, 2 H] are those of context and state side by side; ``w_query`` is [W, H] and ``v`` [W].
+    - ``weights`` [4 H, H] are those of the hidden state; ``w_query`` is [W, H] and ``v`` [W].
     """
 
     @staticmethod
     def forward(
-        ctx: Any, gates: Tensor, states: Tensor, keys: Tensor, h: Tensor, c: Tensor, weights: Tensor, w_query: Tensor, v: Tensor
+        ctx: Any, gates: Tensor, states: Tensor, keys: Tensor, additions: Tensor, h: Tensor, c: Tensor, weights: Tensor,
+        w_query: Tensor, v: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         batch, steps, size = len(h), gates.shape[1], h.shape[1]
         hidden, cells = h.new_empty(steps + 1, batch, size), h.new_empty(steps + 1, batch, size)
-        contexts, shares = h.new_empty(steps, batch, size), h.new_empty(steps, batch, states.shape[1])
-        active, energy = h.new_empty(steps, batch, 4 * size), h.new_empty(batch, states.shape[1])
+        shares, energy = h.new_empty(steps, batch, states.shape[1]), h.new_empty(batch, states.shape[1])
+        active = h.new_empty(steps, batch, 4 * size)
         hidden[0], cells[0] = h, c
         for t in range(steps):
             _compare(keys.detach().numpy(), (hidden[t] @ w_query.t()).detach().numpy(), v.detach().numpy(), energy.numpy())
             shares[t] = torch.softmax(energy, dim=1)
-            contexts[t] = _mixed(shares[t], states)
-            raw = torch.addmm(gates[:, t], torch.cat((contexts[t], hidden[t]), dim=1), weights.t())
+            raw = torch.addmm(gates[:, t], hidden[t], weights.t()) + _mixed(shares[t], additions)
             i, f, g, o = raw.chunk(4, dim=1)
             torch.cat((i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()), dim=1, out=active[t])
             i, f, g, o = active[t].chunk(4, dim=1)
             torch.addcmul(f * cells[t], i, g, out=cells[t + 1])
             torch.mul(o, cells[t + 1].tanh(), out=hidden[t + 1])
-        ctx.save_for_backward(states, keys, weights, w_query, v, hidden, cells, contexts, shares, active)
-        return hidden[1:].transpose(0, 1), contexts.transpose(0, 1), cells[-1].clone()
+        ctx.save_for_backward(states, keys, additions, weights, w_query, v, hidden, cells, shares, active)
+        return hidden[1:].transpose(0, 1), _mixed(shares.transpose(0, 1), states), cells[-1].clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        states, keys, weights, w_query, v, hidden, cells, contexts, shares, active = ctx.saved_tensors
-        of_hidden, of_contexts, dc = gradients[0].transpose(0, 1), gradients[1].transpose(0, 1), gradients[2]
-        steps, batch, size = contexts.shape
+        states, keys, additions, weights, w_query, v, hidden, cells, shares, active = ctx.saved_tensors
+        of_hidden, of_contexts, dc = gradients[0].transpose(0, 1), gradients[1], gradients[2]
+        steps, batch = shares.shape[:2]
+        by_contexts = _compared(of_contexts, states).transpose(0, 1)
         dgates, dqueries = torch.empty_like(active), active.new_empty(steps, batch, len(v))
-        dmixed = torch.empty_like(contexts)
         dkeys, dv = torch.zeros_like(keys), torch.zeros_like(v)
         dh = torch.zeros_like(hidden[0])
         for t in range(steps - 1, -1, -1):
@@ -70,31 +72,38 @@ class AttentiveDecoder(torch.autograd.Function):
             parts = (dc * g * i * (1 - i), dc * cells[t] * f * (1 - f), dc * i * (1 - g * g), dh * end * o * (1 - o))
             torch.cat(parts, dim=1, out=dgates[t])
             dc = dc * f
-            into = dgates[t] @ weights
-            torch.add(into[:, :size], of_contexts[t], out=dmixed[t])
-            dshares = _compared(dmixed[t], states)
+            dshares = by_contexts[t] + _compared(dgates[t], additions)
             denergy = shares[t] * (dshares - (shares[t] * dshares).sum(dim=1, keepdim=True))
             query = (hidden[t] @ w_query.t()).detach().numpy()
             _compare_back(keys.detach().numpy(), query, denergy.numpy(), dv.numpy(), dkeys.numpy(), dqueries[t].numpy())
             dqueries[t] *= v
-            dh = into[:, size:] + dqueries[t] @ w_query
-        flat = dgates.flatten(0, 1).t()
-        dquery_weights = dqueries.flatten(0, 1).t() @ hidden[:-1].flatten(0, 1)
-        dstates = torch.einsum("tbs,tbh->bsh", shares, dmixed) if len(states) == batch else (
-            shares.flatten(0, 1).t() @ dmixed.flatten(0, 1)
-        )[None]  # fmt: skip
-        dweights = torch.cat((flat @ contexts.flatten(0, 1), flat @ hidden[:-1].flatten(0, 1)), dim=1)
-        return dgates.transpose(0, 1), dstates, dkeys * v, dh, dc, dweights, dquery_weights, dv
+            dh = dgates[t] @ weights + dqueries[t] @ w_query
+        before = hidden[:-1].flatten(0, 1)
+        dweights, dquery_weights = dgates.flatten(0, 1).t() @ before, dqueries.flatten(0, 1).t() @ before
+        by_sample = shares.transpose(0, 1)
+        dstates, dadditions = _spread(by_sample, of_contexts, states), _spread(by_sample, dgates.transpose(0, 1), additions)
+        return dgates.transpose(0, 1), dstates, dkeys * v, dadditions, dh, dc, dweights, dquery_weights, dv
 
 
-def _mixed(shares: Tensor, states: Tensor) -> Tensor:
-    """``states`` [1 or B, s, H] weighed by ``shares`` [B, s], [B, H]."""
-    return shares @ states[0] if len(states) == 1 else torch.bmm(shares[:, None, :], states).squeeze(1)
+def _mixed(shares: Tensor, given: Tensor) -> Tensor:
+    """``given`` [1 or B, s, H] weighed by ``shares`` [B, s] or [B, T, s]: [B, H] or [B, T, H]."""
+    if len(given) == 1:
+        return shares @ given[0]
+    return torch.bmm(shares, given) if shares.ndim == 3 else torch.bmm(shares[:, None, :], given).squeeze(1)
 
 
-def _compared(contexts: Tensor, states: Tensor) -> Tensor:
-    """Products of ``contexts`` [B, H] with each of ``states`` [1 or B, s, H], [B, s]."""
-    return contexts @ states[0].t() if len(states) == 1 else torch.bmm(states, contexts[:, :, None]).squeeze(2)
+def _compared(grad: Tensor, given: Tensor) -> Tensor:
+    """The gradient of `_mixed` by shares: products of ``grad`` [B, H] or [B, T, H] with each of ``given``."""
+    if len(given) == 1:
+        return grad @ given[0].t()
+    return grad @ given.transpose(1, 2) if grad.ndim == 3 else torch.bmm(given, grad[:, :, None]).squeeze(2)
+
+
+def _spread(shares: Tensor, grad: Tensor, given: Tensor) -> Tensor:
+    """The gradient of `_mixed` by ``given``, from ``shares`` [B, T, s] and ``grad`` [B, T, H]."""
+    if len(given) == len(grad) > 1:
+        return torch.bmm(shares.transpose(1, 2), grad)
+    return (shares.flatten(0, 1).t() @ grad.flatten(0, 1))[None]
 
 
 def _tanh(x):  # type: ignore[no-untyped-def]

@@ -57,11 +57,12 @@ class Seq2Seq(nn.Module):
             outputs.append(out)
         return outputs, (h, c)
 
-    def _weights(self) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """What each decision before adds to the gates [D + 1, 4 hidden], and the weights that `AttentiveDecoder` takes."""
+    def _prepared(self, states: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
+        """What each decision before adds to the gates [D + 1, 4 hidden]; what `AttentiveDecoder` takes of states, and its weights."""
         own, context = self.cell.weight_ih.split(self.cell.hidden_size, dim=1)
         gates = self.devices.weight @ own.t() + self.cell.bias_ih + self.cell.bias_hh
-        return gates, (torch.cat((context, self.cell.weight_hh), dim=1), self.query.weight, self.energy.weight[0])
+        weights = (self.cell.weight_hh, self.query.weight, self.energy.weight[0])
+        return gates, (states, self.key(states), states @ context.t()), weights
 
     def _decide(self, h: Tensor, context: Tensor, allowed: Tensor, actions: Tensor | None, noise: Tensor | None) -> Decisions:
         """Decisions from the decoder's states and contexts, [B, T, hidden]."""
@@ -74,10 +75,10 @@ class Seq2Seq(nn.Module):
         self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, given: Tensor | None, noise: Tensor | None
     ) -> tuple[Decisions, Tensor, Tensor]:
         """Decisions on a segment, one after another, and the decoder's state after them."""
-        keys, (gates, weights) = self.key(states), self._weights()
+        gates, attended, weights = self._prepared(states)
         made: list[Decisions] = []
         for t in range(allowed.shape[1]):
-            hs, contexts, c = AttentiveDecoder.apply(gates[before][:, None], states, keys, h, c, *weights)
+            hs, contexts, c = AttentiveDecoder.apply(gates[before][:, None], *attended, h, c, *weights)
             at = slice(t, t + 1)
             known, drawn = (None if part is None else part[:, at] for part in (given, noise))
             made.append(self._decide(hs, contexts, allowed[:, at], known, drawn))
@@ -88,9 +89,9 @@ class Seq2Seq(nn.Module):
         self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, actions: Tensor
     ) -> tuple[Decisions, Tensor, Tensor]:
         """Known decisions on a segment, and the decoder's state after them."""
-        gates, weights = self._weights()
+        gates, attended, weights = self._prepared(states)
         given = functional.embedding(torch.cat((before[:, None], actions[:, :-1]), dim=1), gates)
-        hs, contexts, c = AttentiveDecoder.apply(given, states, self.key(states), h, c, *weights)
+        hs, contexts, c = AttentiveDecoder.apply(given, *attended, h, c, *weights)
         return self._decide(hs, contexts, allowed, actions, None), hs[:, -1], c
 
     def forward(self, x: Tensor, allowed: Tensor, actions: Tensor | None = None, noise: Tensor | None = None) -> Decisions:

@@ -1,10 +1,11 @@
 """The sequence-to-sequence placer on small tensors: attention and segments by hand, and that scoring agrees with drawing."""
 
+import numpy as np
 import pytest
 import torch
 
 from envs.problem.errors import InputError
-from methods.nets.attentive_decoder import AttentiveDecoder
+from methods.nets.attentive_decoder import AttentiveDecoder, _compare
 from methods.nets.seq2seq import Seq2Seq
 
 ALL = torch.ones(1, 1, 3, dtype=torch.bool)
@@ -32,9 +33,9 @@ def test_attention_is_that_of_bahdanau():
     for b in range(2):
         energy = torch.stack([p.energy.weight[0] @ torch.tanh(p.query.weight @ h[b] + p.key(states[0, j])) for j in range(4)])
         expected = (torch.softmax(energy, dim=0)[:, None] * states[0]).sum(dim=0)
-        gates, weights = p._weights()
+        gates, attended, weights = p._prepared(states)
         zeros = torch.zeros(2, 8)
-        found = AttentiveDecoder.apply(gates[[0, 3]][:, None], states, p.key(states), h, zeros, *weights)
+        found = AttentiveDecoder.apply(gates[[0, 3]][:, None], *attended, h, zeros, *weights)
         torch.testing.assert_close(found[1][b, 0], expected)
         state = p.cell(torch.cat((p.devices(torch.tensor([0, 3])), found[1][:, 0]), dim=1), (h, zeros))
         torch.testing.assert_close((found[0][:, 0], found[2]), state)
@@ -113,9 +114,23 @@ def test_the_gradient_of_scoring_is_that_of_drawing_the_same(segment, rows):
 @pytest.mark.parametrize("rows", [1, 2])
 def test_the_decoder_s_gradient_is_that_of_differences(rows):
     torch.manual_seed(0)
-    sizes = ((2, 4, 12), (rows, 5, 3), (rows, 5, 2), (2, 3), (2, 3), (12, 6), (2, 3), (2,))
+    sizes = ((2, 4, 12), (rows, 5, 3), (rows, 5, 2), (rows, 5, 12), (2, 3), (2, 3), (12, 3), (2, 3), (2,))
     arguments = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in sizes]
     assert torch.autograd.gradcheck(AttentiveDecoder.apply, arguments)
+    single = [a.detach().float().requires_grad_() for a in arguments]  # where tanh is a quotient
+    found, expected = ([p.cpu() for p in AttentiveDecoder.apply(*given)] for given in (single, arguments))
+    for f, e in zip(found, expected, strict=True):
+        torch.testing.assert_close(f.double(), e, rtol=1e-5, atol=1e-6)
+    gradients = [torch.autograd.grad(sum(p.sin().sum() for p in made), given) for made, given in ((found, single), (expected, arguments))]
+    for f, e in zip(*gradients, strict=True):
+        torch.testing.assert_close(f.double(), e, rtol=1e-4, atol=1e-5)
+
+
+def test_tanh_in_single_precision():
+    x = torch.linspace(-12, 12, 4001)
+    found = torch.empty(len(x), 1)
+    _compare(np.zeros((1, 1, 1), np.float32), x[:, None].numpy(), np.ones(1, np.float32), found.numpy())
+    torch.testing.assert_close(found[:, 0], torch.tanh(x.double()).float(), rtol=1e-6, atol=1e-7)
 
 
 def test_the_tanh_constant_bounds_the_logits():
