@@ -132,7 +132,7 @@ def _tanh_of(x):  # type: ignore[no-untyped-def]
     return quotient
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")  # no branch for a divisor of 0
 def _compare(keys, query, v, energy):  # type: ignore[no-untyped-def]
     """v · tanh(key + query) of every state and sample: ``keys`` [1 or B, s, W], ``query`` [B, W], ``energy`` [B, s]."""
     for b in range(len(query)):
@@ -144,7 +144,7 @@ def _compare(keys, query, v, energy):  # type: ignore[no-untyped-def]
             energy[b, s] = total
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")  # no branch for a divisor of 0
 def _compare_back(keys, query, denergy, dv, dkeys, dquery):  # type: ignore[no-untyped-def]
     """The gradients of `_compare`: adds to ``dv`` and ``dkeys``, and replaces ``dquery``; the latter two but for the factor v."""
     dquery[:] = 0
