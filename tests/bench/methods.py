@@ -51,8 +51,6 @@ CASES = (
     Case("hsdag/table2", "heft", "bert-base", 1),
     Case("hsdag/table2", "random", "bert-base", 5000),
     Case("mars/table2", "mars", "bert", 20, "search"),
-    Case("mars/table2", "grouper-placer", "bert", 20),
-    Case("mars/table2", "encoder-placer", "bert", 20),
     Case("gdp/table1", "gdp", "gnmt-2", 20),
     Case("gdp/table1", "hdp", "gnmt-2", 20),
     Case("gdp/table1", "metis", "gnmt-2", 20),
