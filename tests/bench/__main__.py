@@ -18,6 +18,7 @@ from tests.bench.reference import ADDITIONS, LOOP, references
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "speed.md"
+SECTIONS = ("bench", "methods")
 UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 
 
@@ -56,6 +57,11 @@ def _lines(figures: list[Figure], base: dict[str, float]) -> list[str]:
     ]
 
 
+def marks(section: str) -> tuple[str, str]:
+    """What a section's table stands between."""
+    return f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
+
+
 def _write(section: str, table: list[str]) -> None:
     """Replaces the text between a section's marks."""
     git = ["git", "-C", str(ROOT)]
@@ -64,7 +70,7 @@ def _write(section: str, table: list[str]) -> None:
         [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, check=True
     ).stdout.strip()
     cores = len(os.sched_getaffinity(0))
-    begin, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
+    begin, end = marks(section)
     command = "make bench" if section == "bench" else "python -m tests.bench methods"
     changed = " with uncommitted changes" if dirty else ""
     lines = [begin, f"`{command}`, commit {commit}{changed}, {datetime.date.today()}, {cores} shared cores.", "", *table, end]
