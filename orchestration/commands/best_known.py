@@ -23,6 +23,7 @@ from envs.problem.problem import Problem, shown_in
 from envs.simulators.bounds import lower_bound, strong_bound
 from envs.simulators.fifo.evaluator import Simulator
 from envs.simulators.misjudged import true_problem
+from methods.contract.registry import method_class
 from orchestration.analysis.load import load_sweep_record, sweep_folder
 from orchestration.analysis.quantity import percent, significant
 from orchestration.analysis.table import Table, terminal
@@ -196,14 +197,18 @@ def add_sweep(known: dict[str, Known], named: Mapping[str, Named], folder: str) 
                 continue
             matched.add(one.name)
             proven = result.report.get("lower_bound", 0.0) if trial.method in PROVERS and not error else 0.0
-            text = f"{trial.method} {json.dumps(_changed(trial.config))}, seed {trial.seed}, {result.evaluations} evaluations"
+            changed = _changed(trial.method, trial.config)
+            text = f"{trial.method}{changed} seed {trial.seed}, {result.evaluations} evaluations of sweep {record.name}"
             if improve(known, one, one.build(), np.array(found.placement), text, proven, trial.method):
                 improved.add(one.name)
     return len(matched), len(improved)
 
 
-def _changed(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if not isinstance(value, Mapping)}
+def _changed(method: str, config: Mapping[str, Any]) -> str:
+    """The settings that are not the method's defaults, as words after its name."""
+    default = asdict(method_class(method).Config())
+    kept = {key: value for key, value in config.items() if not isinstance(value, Mapping) and value != default.get(key)}
+    return f" {json.dumps(kept)}" if kept else ""
 
 
 def add_bounds(known: dict[str, Known], named: Iterable[Named]) -> int:
