@@ -125,8 +125,8 @@ def _measured(case: Case, trial: Trial) -> Row:
         spent = time.process_time() - begin
         if spent > LONG:
             break
-    many = len(trial.problems) - 1
-    where = trial.problems[0].label.split("@")[0] + (f" and {many} more" if many else "")
+    many = len(trial.problems)
+    where = f"{many} graphs" if many > 1 else trial.problems[0].label.split("@")[0]
     own, simulating = (1000 * x / max(count, 1) for x in (spent - evaluator.seconds, evaluator.seconds))
     return Row(case.label, f"{case.sweep}, {where}", own, simulating)
 
@@ -134,12 +134,12 @@ def _measured(case: Case, trial: Trial) -> Row:
 def table() -> list[str]:
     """Lines of markdown: seconds, and the method's own as multiples of the references."""
     base = references()
-    named = [f"{name}: {seconds * 1e3:.3g} ms" for name, seconds in base.items()]
+    named = [f"- {name}: {seconds * 1e3:.3g} ms" for name, seconds in base.items()]
     lines = [
         "CPU seconds of 1,000 evaluations on one core, learning and the runner included, at the settings of the named sweep.",
-        "The last four columns divide the method's own time of one evaluation by what fixed work took in the same run: "
-        + "; ".join(named)
-        + ".",
+        "The last four columns divide the method's own time of one evaluation by what fixed work took in the same run:",
+        "",
+        *named,
         "",
         "| method | sweep, graph | own | simulator | own part | × loop | × SimPy | × NumPy | × torch |",
         "|---|---|---|---|---|---|---|---|---|",
