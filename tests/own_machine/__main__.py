@@ -1,4 +1,4 @@
-"""``python -m tests.own_machine``: eight torch models placed on this machine's cores, measured in turn beside torch's own threads.
+"""``python -m tests.own_machine``: nine torch models placed on this machine's cores, measured in turn beside torch's own threads.
 
 Writes a record for each model below ``--output``, and a table of all that are there. Run it on a machine that does nothing else.
 """
@@ -22,7 +22,8 @@ MODELS = {
     "resnet-50": ("resnet-50", ()),
     "inception-v3": ("inception-v3", ()),
     "bert-base": ("bert-base", ()),
-    "lstm": ("lstm", ()),
+    "lstm": ("lstm", ("batch=1",)),
+    "rnnlm": ("rnnlm-4", ("batch=8", "length=32", "hidden=512", "vocabulary=8000")),
     "gnmt": ("gnmt-4", ("batch=16", "length=20", "hidden=512", "vocabulary=8000")),
     "amoebanet": ("amoebanet", ("batch=1", "filters=64")),
     "experts": ("experts", ()),

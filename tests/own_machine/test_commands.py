@@ -15,7 +15,7 @@ from tests.orchestration.commands.machine.test_torch import ON, ROOT
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_eight_models_are_placed_one_by_one(tmp_path):
+def test_the_models_are_placed_one_by_one(tmp_path):
     words = ["experts", "--rounds", "2", "--budget", "20", "--corrections", "0", "--on", ON, "--output", str(tmp_path / "out")]
     done = subprocess.run([sys.executable, "-m", "tests.own_machine", *words], check=True, cwd=ROOT, capture_output=True, text=True)
     about = json.loads((tmp_path / "out" / "experts.json").read_text())

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from envs.graphs.exported import recurrent
 from envs.graphs.exported.functional import Calls
 from envs.graphs.training_capture import bytes_of, flops_of, is_view
 from envs.problem.errors import InputError
@@ -188,6 +189,8 @@ def compiled(fragment: Fragment, constants: dict[fx.Node, Any], shared: frozense
             env[n] = graph.call_function(operator.getitem, (value, n.meta["position"]))
     for node in fragment.calls:
         copied = graph.node_copy(node, env.__getitem__)
+        if copied.target is torch.ops.aten.lstm.input and where.type == "cpu":
+            copied.target = recurrent.layer
         if "device" in copied.kwargs:
             copied.kwargs = {**copied.kwargs, "device": where}
         env[node] = copied

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +12,12 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from envs.graphs.exported.recurrent import Lstm
 from envs.graphs.openvino_capture import first_line
 from envs.problem.errors import InputError
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 """Operations over whole sequences, which are taken apart into their steps: layers can then work on different steps at a time."""
-_PARTS = 4
-"""Parts of a sequence that a layer of an LSTM computes by one operation each; half of one is first, the other half last.
-
-A call costs about as much as one step more, and the next layer waits for the first part, so that one is short.
-"""
 _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
@@ -59,7 +54,7 @@ def functional(program: ExportedProgram, name: str) -> Calls:
         table = {op: rule for op, rule in torch.export.default_decompositions().items() if op._schema.name.split("::")[1] in _RECURRENT}
         try:
             whole = torch.ops.aten.lstm.input
-            program = program.run_decompositions({**table, whole: _Lstm(table[whole])})
+            program = program.run_decompositions({**table, whole: Lstm(table[whole])})
         except Exception as error:  # whatever a decomposition raises
             raise InputError(f"program {name!r} cannot be taken apart into operations: {first_line(error)}") from None
     graph = program.graph
@@ -73,47 +68,6 @@ def functional(program: ExportedProgram, name: str) -> Calls:
         _fold(graph, constants)
     calls = tuple(n for n in graph.nodes if n.op == "call_function" and n not in constants)
     return Calls(name, program, inputs, constants, labels, calls, tuple(graph.output_node().args[0]))  # type: ignore[arg-type]
-
-
-class _Lstm:
-    """The rule that takes an LSTM apart into layers and parts of the sequence, so that a layer can begin when the one before has begun.
-
-    Each part stays one operation, as fast as torch has it. torch's own ``rule``, which multiplies all of a layer's inputs at once and goes
-    on step by step, is for the rest: projections, both directions, dropout.
-    """
-
-    def __init__(self, rule: Callable[..., Any]) -> None:
-        self.rule, self.inside = rule, False
-
-    def __call__(
-        self, x: Tensor, states: list[Tensor], weights: list[Tensor], biases: bool, layers: int, dropout: float, train: bool,
-        bidirectional: bool, batch_first: bool,
-    ) -> Any:  # fmt: skip
-        if self.inside:
-            return NotImplemented  # a part: it stays as it is
-        each = 4 if biases else 2
-        if bidirectional or len(weights) != each * layers or (train and dropout):
-            return self.rule(x, states, weights, biases, layers, dropout, train, bidirectional, batch_first)
-        parts = list((x.transpose(0, 1) if batch_first else x).tensor_split(_ends(x.shape[1 if batch_first else 0])))
-        last: list[tuple[Tensor, Tensor]] = []
-        self.inside = True
-        try:
-            for layer in range(layers):
-                own = weights[each * layer : each * (layer + 1)]
-                h, c = states[0][layer : layer + 1], states[1][layer : layer + 1]
-                for k, part in enumerate(parts):
-                    parts[k], h, c = torch.ops.aten.lstm.input(part, [h, c], own, biases, 1, 0.0, False, False, False)
-                last.append((h, c))
-        finally:
-            self.inside = False
-        whole = torch.cat(parts)
-        return whole.transpose(0, 1) if batch_first else whole, torch.cat([h for h, _ in last]), torch.cat([c for _, c in last])
-
-
-def _ends(steps: int) -> tuple[int, ...]:
-    """Where the parts of a sequence end, but for the last."""
-    ends = {round(steps * (2 * k + 1) / (2 * _PARTS)) for k in range(_PARTS)}
-    return tuple(sorted(e for e in ends if 0 < e < steps))
 
 
 def _check(program: ExportedProgram, name: str) -> None:

@@ -27,6 +27,8 @@ from envs.simulators.work_conserving.discipline import Discipline
 
 _KEPT = 4
 """Problems whose inputs stay in memory."""
+_WARM_UP = 0.1
+"""Seconds until torch's threads have found a core each."""
 
 
 class _Child:
@@ -73,7 +75,7 @@ class _Child:
         return {"outcome": int(run.outcome), "note": run.note, "samples": np.array(samples), "run": run}
 
     def measure_whole(self, problem_hash: str, device: str, repetitions: int) -> np.ndarray:
-        """Seconds of runs of an exported program as torch runs it itself on one device, after a run that does not count."""
+        """Seconds of runs of an exported program as torch runs it itself on one device, after some that do not count."""
         code = self.programs[problem_hash][0].code
         if not isinstance(code, ExportedCode):
             raise InputError("only exported programs run without the engine")
@@ -103,12 +105,14 @@ def _run_whole(code: ExportedCode, device: RealDevice, repetitions: int) -> np.n
     samples = []
     with torch.inference_mode():
         given = [x.to(device.torch_device) for x in code.given]
-        for _ in range(repetitions + 1):
+        warm = time.perf_counter() + _WARM_UP
+        while len(samples) < repetitions:
             begin = time.perf_counter()
             module(*given)
             device.wait()
-            samples.append(time.perf_counter() - begin)
-    return np.array(samples[1:])
+            if begin > warm:
+                samples.append(time.perf_counter() - begin)
+    return np.array(samples)
 
 
 if __name__ == "__main__":

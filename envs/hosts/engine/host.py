@@ -7,6 +7,7 @@ died, a wrong result. The process is started when first needed and again after i
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Mapping
@@ -31,11 +32,13 @@ from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import as_placements
 from envs.simulators.work_conserving.discipline import Discipline
 
-# One thread a kernel; freed memory is kept by the process, or page faults would dominate every large output.
-_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(64 << 20),
-}  # fmt: skip
+# Freed memory is kept by the process, or page faults would dominate every large output.
+_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(64 << 20)}
+# Nobody but devices has threads for kernels: one, or one a core of a group.
+_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# The threads of a group look for their next kernel for some 50 us before they sleep. By default that is 3 ms, in which they would take a
+# core from other devices, or 1 us once several groups have threads, which can halve their speed.
+_WAITING = {"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": "5000"}
 
 
 @dataclass
@@ -48,7 +51,7 @@ class Engine(MeasuringHost):
     """
 
     child: ClassVar[str] = "envs.hosts.engine.child"
-    environment: ClassVar[Mapping[str, str]] = _ENVIRONMENT
+    environment: ClassVar[Mapping[str, str]] = {**_MEMORY, **_THREADS, **_WAITING}
     devices: tuple[str, ...]
     """The real device of each device of the network: ``cpu:0``, ``cpu:0-3``, ``cpu:0+2`` or ``cuda:0``; several may share one."""
     discipline: Discipline = field(default_factory=Discipline)
@@ -64,6 +67,9 @@ class Engine(MeasuringHost):
     ``{model: NAME, **options}``, each with ``input_shapes`` if need be."""
     prepare_limit: float = 300.0
     """Seconds to make a problem's inputs and run it once on the CPU."""
+
+    _apart: Engine | None = field(default=None, init=False, repr=False, compare=False)
+    """What runs programs whole."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.devices, list | tuple) or not all(isinstance(d, str) for d in self.devices):
@@ -130,12 +136,26 @@ class Engine(MeasuringHost):
     def whole(self, problem: Problem, device: str, repetitions: int = 1) -> np.ndarray:
         """Seconds of runs of an exported program as torch runs it itself on one real device (all of whose cores it uses).
 
+        That is in a process of its own: threads of other devices, even idle ones, slow down those that torch divides a kernel among.
+
         Raises:
             InputError: for a graph that is of no exported program.
             Fault: if the process ends or takes too long.
         """
+        if self._apart is None:
+            self._apart = _Apart(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init})
         limit = self.measuring.time_limit + GRACE
-        return np.asarray(self._ready(problem).ask(limit, "measure_whole", problem.content_hash, device, repetitions))
+        return np.asarray(self._apart._ready(problem).ask(limit, "measure_whole", problem.content_hash, device, repetitions))
+
+    def close(self) -> None:
+        """End the measuring processes; the next measurement starts another."""
+        super().close()
+        if self._apart is not None:
+            self._apart.close()
+            self._apart = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_apart": None}
 
     def _row(self, problem: Problem, placement: np.ndarray) -> dict[str, Any]:
         """What one placement gave; if the process dies, another measures it at once, so that all are measured in the order asked."""
@@ -183,6 +203,12 @@ class Engine(MeasuringHost):
             self._written[name] = path
         written: Path = self._written[name]
         return written
+
+
+class _Apart(Engine):
+    """Runs programs whole. torch's threads, which share their cores with nobody, wait as long as they do by default."""
+
+    environment: ClassVar[Mapping[str, str]] = {**_MEMORY, **_THREADS, **_WAITING, "GOMP_SPINCOUNT": "300000"}
 
 
 def program_of(spec: Mapping[str, Any]) -> tuple[Any, str]:

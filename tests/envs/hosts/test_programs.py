@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from envs.graphs.exported import recurrent
 from envs.graphs.exported.graph import PlaceableProgram
 from envs.graphs.exported.sources import exported, load_program
 from envs.graphs.training_capture import is_view
@@ -205,3 +206,18 @@ def test_dynamic_shapes_need_concrete_ones(tmp_path):
         load_program(str(tmp_path / "m.pt2"), {"inputs": (7, 3)})
     with pytest.raises(InputError, match="does not take the shapes"):
         load_program(str(tmp_path / "m.pt2"), {"input": (7, 4)})
+
+
+def test_a_part_of_an_lstm_gives_the_bits_of_torch_with_its_weights_packed_once():
+    torch.manual_seed(0)
+    lstm = nn.LSTM(6, 8).eval()
+    weights = [p.detach() for p in lstm.parameters()]
+    state = [torch.randn(1, 3, 8), torch.randn(1, 3, 8)]
+    with torch.inference_mode():
+        for steps in (1, 5):  # the second finds them packed
+            x = torch.randn(steps, 3, 6)
+            right = torch.ops.aten.lstm.input(x, state, weights, True, 1, 0.0, False, False, False)
+            assert all(
+                torch.equal(a, b) for a, b in zip(recurrent.layer(x, state, weights, True, 1, 0.0, False, False, False), right, strict=True)
+            )
+    assert weights[0] in recurrent._packed
