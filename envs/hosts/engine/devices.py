@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import threading
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -29,6 +30,10 @@ class RealDevice:
         """Return when everything this thread launched on the device has ended."""
 
 
+_TASKS = "/proc/self/task"
+_SPREADING = threading.Lock()
+
+
 class CpuDevice(RealDevice):
     """One core, or a group of cores that each kernel uses together: a thread pinned to them, with as many threads of torch."""
 
@@ -42,6 +47,18 @@ class CpuDevice(RealDevice):
         # What is set holds for this thread alone, once torch has asked for its default here (which is what any thread set last).
         torch.get_num_threads()
         torch.set_num_threads(len(self.cores))
+        if len(self.cores) > 1 and os.path.isdir(_TASKS):
+            self._spread()
+
+    def _spread(self) -> None:
+        """Give each of the threads that share this one's kernels a core: left to themselves two of them may long be on the same."""
+        with _SPREADING:
+            before = set(os.listdir(_TASKS))
+            torch.ones(1 << 18).add_(1.0)  # large enough for all of them, which start here
+            known = {str(t.native_id) for t in threading.enumerate()}
+            workers = sorted(int(t) for t in set(os.listdir(_TASKS)) - before - known)
+            for thread, core in zip((0, *workers), sorted(self.cores), strict=False):
+                os.sched_setaffinity(thread, {core})
 
 
 class CudaDevice(RealDevice):

@@ -73,6 +73,7 @@ class OpenVinoTarget:
         self.all = OpenVinoHost({"CPU": {"device": "CPU", "precision": "f32"}}, keep_compiled=1, **common)
         self.runs: list[Run] = []
         """Of placements that were sampled."""
+        self.groups: Sequence[int] = ()
         self.own: Sequence[str] = (
             "OpenVINO on CPU", *(("HETERO",) if len(self.devices) > 1 else ()), *(("AUTO",) if plugins else ())
         )  # fmt: skip

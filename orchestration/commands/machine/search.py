@@ -93,7 +93,7 @@ def find(target: Target, settings: Settings, tell: Tell | None = None) -> Found:
         return target.sample(problem, candidate.placement)
 
     for attempt in range(settings.corrections + 1):
-        new = _searched(problem, target.simulator(about), settings, attempt, candidates, simulate, tell)
+        new = _searched(problem, target, target.simulator(about), settings, attempt, candidates, simulate, tell)
         if attempt and not new:
             break
         candidates += new
@@ -127,30 +127,41 @@ def _singles(problem: Problem, simulate: Callable[[Problem, np.ndarray], float |
 
 
 def _searched(
-    problem: Problem, simulator: EvaluatorSpec, settings: Settings, attempt: int, known: Sequence[Candidate],
+    problem: Problem, target: Target, simulator: EvaluatorSpec, settings: Settings, attempt: int, known: Sequence[Candidate],
     simulate: Callable[[Problem, np.ndarray], float | None], tell: Tell | None,
 ) -> list[Candidate]:  # fmt: skip
-    """The best placement of every method, by operations and by whole branches, without those that are known or use one device only."""
+    """The best placement of every method on each of `_spaces`, without those that are known or use one device only."""
     if problem.n_devices < 2:
         return []
     seen = {c.placement.tobytes() for c in known if c.placement is not None}
-    found = []
-    for grain, on in ((" by branches", grouped(problem, chains=True)), ("", grouped(problem, chains=False))):
+    found, again = [], f", corrected {attempt}" if attempt else ""
+
+    def add(name: str, placement: np.ndarray | None) -> None:
+        if placement is None or placement.tobytes() in seen or len(set(placement[_runs(problem)].tolist())) < 2:
+            return
+        seen.add(placement.tobytes())
+        found.append(Candidate(name + again, "placed", placement, simulate(problem, placement)))
+
+    for space, on in _spaces(problem, target.groups):
         for k, method in enumerate(settings.methods):
             if tell:
-                tell(f"searching ({method}{grain})", k, len(settings.methods))
-            placement = search(on, simulator, method, settings, settings.seed + attempt)
-            if placement is None or placement.tobytes() in seen or len(set(placement[_runs(problem)].tolist())) < 2:
-                continue
-            seen.add(placement.tobytes())
-            name = f"{method}{grain}" + (f", corrected {attempt}" if attempt else "")
-            found.append(Candidate(name, "placed", placement, simulate(problem, placement)))
-    best = _dealt(problem, simulate)
-    if best is not None and best.tobytes() not in seen:
-        found.append(
-            Candidate("branches dealt out" + (f", corrected {attempt}" if attempt else ""), "placed", best, simulate(problem, best))
-        )
+                tell(f"searching ({method}{space})", k, len(settings.methods))
+            add(method + space, search(on, simulator, method, settings, settings.seed + attempt))
+    add("branches dealt out", _dealt(problem, simulate))
     return found
+
+
+def _spaces(problem: Problem, groups: Sequence[int]) -> list[tuple[str, Problem]]:
+    """What is searched: by whole branches and by operations, each with all devices and without groups.
+
+    What it costs to go from a group to its members and back is not simulated, so that the best with groups is often not the best measured.
+    """
+    grains = [(" by branches", grouped(problem, chains=True)), ("", grouped(problem, chains=False))]
+    allowed = np.array(problem.feasible)
+    allowed[:, list(groups)] = False
+    if not groups or problem.n_devices - len(groups) < 2 or not allowed.any(axis=1).all():
+        return grains
+    return grains + [(f"{name} without groups", dataclasses.replace(on, allowed=allowed)) for name, on in grains]
 
 
 def _dealt(problem: Problem, simulate: Callable[[Problem, np.ndarray], float | None]) -> np.ndarray | None:

@@ -31,6 +31,9 @@ class Target(Protocol):
     own: Sequence[str]
     """What the runtime would do by itself, by name: it is measured beside the placements."""
 
+    groups: Sequence[int]
+    """Devices, by number, that take the cores of others: while one works, those others cannot."""
+
     measured_by: Mapping[str, Any]
     """Options of the evaluator that measures its placements in a sweep, beside the devices."""
 

@@ -66,6 +66,10 @@ class TorchTarget:
         )
         cores = sorted({c for d in self.real if isinstance(d, CpuDevice) for c in d.cores}) or sorted(os.sched_getaffinity(0))
         self._all = f"cpu:{ranges(cores)}"
+        self.groups: Sequence[int] = tuple(
+            i for i, (d, shared) in enumerate(zip(self.real, rivals(self.real), strict=True))
+            if shared and isinstance(d, CpuDevice) and len(d.cores) > 1
+        )  # fmt: skip
         gpus = [d for d in self.devices if d.startswith("cuda") and memory.get(d) is None]
         self.own: Sequence[str] = (f"torch on {self._all}", *(f"torch on {d}" for d in gpus))
         self.runs: list[tuple[np.ndarray, np.ndarray]] = []
