@@ -102,7 +102,7 @@ class _Child:
 def _run_whole(code: ExportedCode, device: RealDevice, repetitions: int) -> np.ndarray:
     with torch.inference_mode(False):
         module = code.whole(device.torch_device)
-    samples = []
+    samples: list[float] = []
     with torch.inference_mode():
         given = [x.to(device.torch_device) for x in code.given]
         warm = time.perf_counter() + _WARM_UP
