@@ -50,6 +50,8 @@ class Accuracy:
 def accuracy(target: Target, count: int, rounds: int, settings: Settings, tell: Tell | None = None) -> list[Accuracy]:
     """The agreement of ``count`` placements near the best, for simulations that know more and more.
 
+    The last row compares measurements with each other: no simulation can be expected to foretell what they do not agree on.
+
     Args:
         target: the model and the devices.
         count: placements to compare; as many others correct the model.
@@ -69,13 +71,15 @@ def accuracy(target: Target, count: int, rounds: int, settings: Settings, tell: 
     variants = [*target.variants(problem, about), ("and residuals", residuals, about), ("and factors of all", fitted, about)]
     ran = [c for c in compare if not c.why]
     rows, real = np.array([c.placement for c in ran]), np.array([c.median for c in ran])
-    found = []
-    for name, on, known in variants:
-        simulated = build_evaluator(target.simulator(known)).evaluate(on, rows).seconds
-        ratio = simulated / real
-        rank = float(stats.spearmanr(simulated, real)[0]) if np.ptp(simulated) > 0 else float("nan")
-        found.append(Accuracy(name, rank, float(np.median(np.abs(ratio - 1))), float(np.median(ratio))))
-    return found
+    found = [_agreement(name, build_evaluator(target.simulator(known)).evaluate(on, rows).seconds, real) for name, on, known in variants]
+    halves = [np.array([np.median(c.screening[start::2]) for c in ran]) for start in (0, 1)]
+    return [*found, _agreement("(half of the rounds against the other)", *halves)]
+
+
+def _agreement(name: str, foretold: np.ndarray, real: np.ndarray) -> Accuracy:
+    ratio = foretold / real
+    rank = float(stats.spearmanr(foretold, real)[0]) if np.ptp(foretold) > 0 else float("nan")
+    return Accuracy(name, rank, float(np.median(np.abs(ratio - 1))), float(np.median(ratio)))
 
 
 def _part(tell: Tell | None, name: str):  # type: ignore[no-untyped-def]
