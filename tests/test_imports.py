@@ -150,8 +150,8 @@ def test_methods_import_neither_simulators_nor_each_other():
 
 ORDER = {
     "orchestration": (
-        "records", "cli", "driver", "commands", "report", "plots", "trials", "analysis", "tracking", "search", "folder", "definition",
-        "rewards", "specs",
+        "records", "cli", "queueing", "driver", "commands", "report", "plots", "trials", "analysis", "tracking", "search", "folder",
+        "definition", "rewards", "specs",
     ),
     "methods": ("", "heuristics", "learning", "searching", "nets", "placing", "testing", "contract"),
     "envs": ("sources", "hosts", "simulators", "graphs", "networks", "costs", "testing", "problem"),

@@ -13,6 +13,16 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="run a sweep; run it again to go on where it stopped")
     add_run_arguments(parser)
     parser.add_argument("--fresh", action="store_true", help="run everything anew, even trials that are finished")
+    add_turn(parser)
+
+
+def add_turn(parser: argparse.ArgumentParser) -> None:
+    """When it is this sweep's turn among the studies of a cluster; any of these puts it into the cluster's queue."""
+    parser.add_argument("--priority", type=int, metavar="N", help="wait in the cluster's queue of studies; higher ones go first (0)")
+    parser.add_argument("--after", action="append", default=[], metavar="STUDY", help="wait until that study has finished; may be repeated")
+    parser.add_argument("--at", metavar="TIME", help="not before 22:00, or 2026-12-01T22:00")
+    parser.add_argument("--every", metavar="PERIOD", help="run it anew every hour, day or week")
+    parser.add_argument("--name", metavar="STUDY", help="what the queue calls it (the sweep's name)")
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +94,23 @@ def add_set(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the sweep; 1 if trials failed."""
-    return finish(args, fresh=args.fresh)
+    """Run the sweep, if need be when it is its turn; 1 if trials failed."""
+    if not any((args.priority is not None, args.after, args.at, args.every, args.name)):
+        return finish(args, fresh=args.fresh)
+    from envs.problem.errors import InputError
+    from orchestration.definition.sweep import load_sweep
+    from orchestration.driver.ray_start import start_ray
+    from orchestration.queueing.listing import moment, period
+    from orchestration.queueing.study_queue import Wish
+    from orchestration.queueing.turns import in_turn
+
+    if args.address is None:
+        raise InputError("studies wait for their turn on a cluster; give its --address, such as auto")
+    at = moment(args.at) if args.at else 0.0
+    name = args.name or load_sweep(args.sweep, args.settings).name
+    wish = Wish(name, share_of(args).user, args.priority or 0, tuple(args.after), at, period(args.every))
+    start_ray(args.address, None)
+    return in_turn(wish, lambda again: finish(args, fresh=args.fresh or again), lambda line: print(line, file=sys.stderr, flush=True))
 
 
 def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool = False) -> int:
