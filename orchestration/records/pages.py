@@ -43,7 +43,8 @@ def fill(text: str, known: Sequence[Claim], root: Path, name: str) -> str:
 def render(words: str, known: Sequence[Claim], root: Path) -> str:
     """One part of a page.
 
-    ``verdicts``, ``main``, ``claims PAPER``, ``details PAPER``, ``leaderboard SWEEP``, or ``by-graph SWEEP unit=ms against=METHOD``.
+    ``verdicts``, ``main``, ``claims PAPER``, ``details PAPER``, ``leaderboard SWEEP stages=apart``, or
+    ``by-graph SWEEP unit=ms against=METHOD``.
 
     Raises:
         InputError: if the words are not of these.
@@ -56,7 +57,7 @@ def render(words: str, known: Sequence[Claim], root: Path) -> str:
         "main": lambda: claims.main_claims(known),
         "claims": lambda paper: claims.overview(known, paper),
         "details": lambda paper: claims.details(known, paper),
-        "leaderboard": lambda sweep: tables.leaderboard(read_record(root / RESULTS, sweep)),
+        "leaderboard": lambda sweep, stages="together": tables.leaderboard(read_record(root / RESULTS, sweep), stages),
         "by-graph": lambda sweep, unit="ms", against="": tables.by_graph(read_record(root / RESULTS, sweep), unit, against),
     }
     if what not in makers:

@@ -13,11 +13,21 @@ UNITS = {"ms": ("s", 1e3), "s": ("s", 1.0), "J": ("J", 1.0), "units": ("units", 
 """Unit of a table: unit of the record, and the factor between them. Units that mean nothing are shown in thousandths, as in reports."""
 
 
-def leaderboard(frame: pd.DataFrame) -> str:
-    """Every method over all problems that all methods have run on: score (objective over the best known of the problem)."""
-    shared = _shared(frame)
-    best = shared.groupby(["graph", "network"])["objective"].transform("min")
-    shared = shared.assign(score=shared["objective"] / best, problem=shared.groupby(["graph", "network"]).ngroup())
+def leaderboard(frame: pd.DataFrame, stages: str = "together") -> str:
+    """Every method over all problems that all methods have run on: score (objective over the best known of the problem).
+
+    Args:
+        stages: ``apart`` if stages differ in objective or costs, so that the same graph and network are other problems in each.
+
+    Raises:
+        InputError: if it is neither ``apart`` nor ``together``.
+    """
+    if stages not in (known := ("apart", "together")):
+        raise InputError(f"stages={stages!r}{nearest(stages, known)}")
+    problem = ["graph", "network", *(["stage"] if stages == "apart" else [])]
+    shared = _shared(frame, problem)
+    best = shared.groupby(problem)["objective"].transform("min")
+    shared = shared.assign(score=shared["objective"] / best, problem=shared.groupby(problem).ngroup())
     rows = []
     for method, runs in shared.groupby("method"):
         scores, strata = runs["score"].to_numpy(), runs["problem"].to_numpy()
@@ -89,8 +99,8 @@ def _cell(objectives: pd.Series, factor: float, base: float | None) -> str:
     return f"{shown.mean():.4g}" + (f" ± {shown.std(ddof=1):.2g}" if len(values) > 1 and shown.min() < shown.max() else "")
 
 
-def _shared(frame: pd.DataFrame) -> pd.DataFrame:
-    """The runs on problems that every method has run on."""
+def _shared(frame: pd.DataFrame, problem: list[str]) -> pd.DataFrame:
+    """The runs on problems that every method has run on; a problem is known by those columns."""
     methods = frame["method"].nunique()
-    ran = frame.groupby(["graph", "network"])["method"].transform("nunique")
+    ran = frame.groupby(problem)["method"].transform("nunique")
     return frame[ran == methods]

@@ -97,6 +97,9 @@ def test_figures_of_a_record():
     assert "| fast, a | 1000 | – |" in stages and "| fast, b | 1500 | – |" in stages
     board = tables.leaderboard(frame)  # h, which fast has not run on, does not count
     assert board.index("| fast | 1.250") < board.index("| slow | 2.000") and "| 2.00 | g | 2 | 1 |" in board
+    other = frame.assign(stage="other", objective=100 * frame["objective"])  # the same graph in another objective
+    apart = tables.leaderboard(pd.concat([frame, other]), stages="apart")
+    assert "| fast | 1.250" in apart and "| 2.00 | g | 2 | 2 |" in apart
 
 
 @pytest.mark.parametrize(
