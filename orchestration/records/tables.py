@@ -34,7 +34,7 @@ def leaderboard(frame: pd.DataFrame, stages: str = "together") -> str:
         rows.append((iqm_interval(scores, strata), method, runs))
     lines = ["| method | IQM of scores [95 %] | mean | worst | on | seeds | problems |", "|---|--:|--:|--:|---|--:|--:|"]
     for value, method, runs in sorted(rows, key=lambda row: (row[0].value, row[1])):
-        worst = runs.loc[runs["score"].idxmax()]
+        worst = runs.iloc[int(runs["score"].to_numpy().argmax())]
         span = "" if math.isnan(value.low) else f" [{value.low:.3f}, {value.high:.3f}]"
         lines.append(
             f"| {method} | {value.value:.3f}{span} | {runs['score'].mean():.3f} | {worst['score']:.2f} | {worst['graph']} "
