@@ -13,7 +13,7 @@ from envs.problem.graph import ComputationGraph, digest, frozen
 from envs.problem.network import DeviceNetwork
 from envs.problem.ranges import LEAST, MOST
 
-UNITS = {"makespan": "s", "energy": "J", "throughput": "s"}
+UNITS = {"makespan": "s", "energy": "J", "throughput": "s", "total-cost": "s"}
 """Every objective and its unit. ``throughput`` is the period of a pipeline, of which the throughput is the inverse."""
 OBJECTIVES = tuple(UNITS)
 
@@ -35,8 +35,8 @@ class Problem:
     network: DeviceNetwork
     costs: CostModel = field(default_factory=LinearCosts)
     objective: str = "makespan"
-    """``makespan`` in seconds, ``energy`` in joules, or ``throughput`` (the period of a pipeline, see `envs.simulators.period`) in seconds;
-    always minimised."""
+    """``makespan`` in seconds, ``energy`` in joules, ``throughput`` (the period of a pipeline, see `envs.simulators.period`) in seconds, or
+    ``total-cost`` in seconds; always minimised."""
     allowed: np.ndarray | None = None
     """Extra placement constraints, bool[V, D], on top of the required hardware; None allows every device."""
 
@@ -154,6 +154,18 @@ class Problem:
         idle = np.sum(net.idle_power) * makespan
         links = (net.link_energy[p[:, graph.edges[:, 0]], p[:, graph.edges[:, 1]]] * graph.edge_bytes).sum(axis=1)
         return active + idle + links
+
+    def total_cost(self, placements: np.ndarray, busy: np.ndarray | None = None) -> np.ndarray:
+        """Seconds of all operations and all edges of placements ``[B, V]``, one after another, float64[B] (GiPH, Appendix B.8).
+
+        ``busy`` float64[B, V] are the operations' own seconds in a run, where they differ from the expected ones.
+        """
+        p, net, graph = np.asarray(placements), self.network, self.graph
+        if busy is None:
+            busy = self.compute_seconds[np.arange(self.n_nodes), p]
+        sender, receiver = p[:, graph.edges[:, 0]], p[:, graph.edges[:, 1]]
+        links = net.delay[sender, receiver] + graph.edge_bytes * net.seconds_per_byte[sender, receiver]
+        return busy.sum(axis=1) + links.sum(axis=1)
 
     @cached_property
     def content_hash(self) -> str:

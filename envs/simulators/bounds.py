@@ -8,7 +8,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, vstack
 
 from envs.problem.problem import Problem
 from envs.simulators.gathering import gathering_bound
@@ -91,9 +91,41 @@ def period_bound(problem: Problem) -> float:
     return max(total_work_bound(problem), float(_group_seconds(problem).min(axis=1).max()))
 
 
+def cost_bound(problem: Problem) -> float:
+    """Seconds that no placement's total cost can fall below; with two devices that every operation may use it is the least cost itself.
+
+    Each group on its fastest device and nothing sent; with two devices, the minimum cut between them instead (Stone 1977), by its linear
+    program, less the solver's tolerance.
+    """
+    seconds = _group_seconds(problem)
+    free = float(seconds.min(axis=1).sum())
+    if problem.n_devices != 2 or not np.isfinite(seconds).all():
+        return free * (1 - 2 * problem.n_nodes * np.finfo(np.float64).eps)
+    return max(free, _least_cut(problem, seconds) * (1 - 1e-6))
+
+
 def lower_bound(problem: Problem) -> float:
-    """What no placement can beat in the problem's own objective: `makespan_bound`, `period_bound` (seconds) or `energy_bound` (joules)."""
-    return {"makespan": makespan_bound, "throughput": period_bound, "energy": energy_bound}[problem.objective](problem)
+    """What no placement can beat in the problem's own objective: `makespan_bound`, `period_bound`, `cost_bound` (s), `energy_bound` (J)."""
+    bounds = {"makespan": makespan_bound, "throughput": period_bound, "energy": energy_bound, "total-cost": cost_bound}
+    return bounds[problem.objective](problem)
+
+
+def _least_cut(problem: Problem, seconds: np.ndarray) -> float:
+    """The least total cost on two devices: a linear program in x (whether a group is on the second) and y, z (whether an edge crosses)."""
+    graph, network = problem.graph, problem.network
+    group = np.unique(problem.leaders, return_inverse=True)[1]
+    u, v = group[graph.edges].T
+    over = network.delay[:, :, None] + graph.edge_bytes * network.seconds_per_byte[:, :, None]
+    n, m = len(seconds), graph.n_edges
+    scale = float(seconds.max()) or 1.0
+    cost = np.concatenate((seconds[:, 1] - seconds[:, 0], over[0, 1], over[1, 0])) / scale
+    rows, ones = np.arange(m), np.ones(m)
+    # x(v) − x(u) <= y (sent from the first device to the second) and x(u) − x(v) <= z (from the second to the first)
+    there = (np.concatenate((ones, -ones, -ones)), (np.tile(rows, 3), np.concatenate((v, u, n + rows))))
+    back = (np.concatenate((ones, -ones, -ones)), (np.tile(rows, 3), np.concatenate((u, v, n + m + rows))))
+    above = vstack([coo_array(entries, shape=(m, n + 2 * m)) for entries in (there, back)])
+    result = linprog(cost, A_ub=above.tocsr(), b_ub=np.zeros(2 * m), bounds=(0, 1), method="highs")
+    return float(seconds[:, 0].sum() + scale * result.fun) if result.status == 0 else 0.0
 
 
 def _feasible_seconds(problem: Problem) -> np.ndarray:

@@ -66,8 +66,9 @@ class GiphConfig(EpisodeConfig):
     ahead in the device's queue would be done as well (not in the paper)."""
     paths: bool = False
     """Add what the schedule says of each option: gain in finish time, slack, and lateness for its children (not in the paper)."""
-    scaling: Literal["range", "unit"] = "range"
-    """``range`` maps each feature to [-1, 1]; ``unit`` measures all times of a problem in its mean compute time."""
+    scaling: Literal["range", "unit", "log"] = "range"
+    """``range`` maps each feature to [-1, 1]; ``log`` too, but 1 / bandwidth, communication times and potentials by their logarithms, where
+    they span decades; ``unit`` measures all times of a problem in its mean compute time."""
     embedding: Width = 5
     """Length of the embedding in each direction (Table 4)."""
     hidden: Width = 16
@@ -106,7 +107,7 @@ class Giph(EpisodeMethod):
         start, finish = (np.concatenate([getattr(s.episode, key)[s.rows].ravel() for s in parts]) for key in ("start", "finish"))
         last = np.concatenate([s.episode.last[s.rows] for s in parts])
         c = self.config
-        features = node_features(nets, start, finish, c.potential, paths=c.paths, rescale=c.scaling == "range")
+        features = node_features(nets, start, finish, c.potential, paths=c.paths, rescale=c.scaling != "unit")
         allowed = np.empty(nets.n_options, dtype=np.bool_)
         allowed_options(nets.layout, nets.states, nets.pivot, last, self.by_task, self.movable, allowed)
         return self.network(nets, features), allowed

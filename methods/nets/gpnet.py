@@ -71,9 +71,13 @@ class Layout(NamedTuple):
     edge_shift: np.ndarray
     edge_scale: np.ndarray
     """Edge features are ``(raw - shift) * scale``, float64[G, 4]."""
+    edge_unit: np.ndarray
+    """What an edge feature is measured in before, on the scale of `logged`, float64[G, 4]; 0 leaves it as it is."""
     node_shift: np.ndarray
     node_scale: np.ndarray
     """Node features are ``(raw - shift) * scale``, float64[G, 4]."""
+    time_unit: np.ndarray
+    """The same as ``edge_unit`` for start-time potentials and what ``paths`` adds, float64[G]."""
 
 
 class States(NamedTuple):
@@ -94,7 +98,8 @@ def make_layout(problems: Sequence[Problem], *, single: bool = False, scaling: s
         problems: the problems of the union.
         single: give every task one option, its current device; gpNet then is the task graph itself under the placement.
         scaling: ``range`` maps each feature of a problem to [-1, 1] over all it can be under any placement; ``unit`` divides
-            all times by the problem's mean compute time, and other features by their mean, so that times add up.
+            all times by the problem's mean compute time, and other features by their mean, so that times add up; ``log`` is
+            ``range`` of logarithms where values span decades: 1 / bandwidth, communication time, potentials.
     """
     tasks = _offsets([p.n_nodes for p in problems])
     edges = _offsets([p.graph.n_edges for p in problems])
@@ -105,7 +110,9 @@ def make_layout(problems: Sequence[Problem], *, single: bool = False, scaling: s
     ends = np.concatenate([p.graph.edges + t for p, t in zip(problems, tasks, strict=False)]).astype(np.int64).reshape(-1, 2)
     counts = np.diff(option_ptr)
     in_, out = [_stack_csr([getattr(p.graph, key) for p in problems], edges) for key in ("in_edges", "out_edges")]
-    edge_scaling, node_scaling = zip(*[_scaling(p, scaling) for p in problems], strict=True)
+    units = [_units(p) if scaling == "log" else (np.zeros(EDGE_FEATURES), 0.0) for p in problems]
+    edge_unit, time_unit = np.stack([u for u, _ in units]), np.array([t for _, t in units])
+    edge_scaling, node_scaling = zip(*[_scaling(p, scaling, u) for p, u in zip(problems, edge_unit, strict=True)], strict=True)
     return Layout(
         task_ptr=tasks,
         order=np.concatenate([p.graph.topological_order + t for p, t in zip(problems, tasks, strict=False)]),
@@ -130,8 +137,10 @@ def make_layout(problems: Sequence[Problem], *, single: bool = False, scaling: s
         seconds_per_byte=np.concatenate([n.seconds_per_byte.ravel() for n in networks.values()]),
         edge_shift=np.stack([s for s, _ in edge_scaling]),
         edge_scale=np.stack([s for _, s in edge_scaling]),
+        edge_unit=edge_unit,
         node_shift=np.stack([s for s, _ in node_scaling]),
         node_scale=np.stack([s for _, s in node_scaling]),
+        time_unit=time_unit,
     )
 
 
@@ -147,7 +156,21 @@ def _stack_csr(parts: list[tuple[np.ndarray, np.ndarray]], edges: np.ndarray) ->
     return np.concatenate([*pointers, edges[-1:]]), np.concatenate([ids + e for (_, ids), e in zip(parts, edges, strict=False)])
 
 
-def _scaling(problem: Problem, scaling: str) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+def logged(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """``sign(x) log(1 + |x| / unit)``, which is even in size over decades and defined at and below 0; ``values`` where the unit is 0."""
+    size = np.divide(np.abs(values), unit, out=np.zeros(np.broadcast_shapes(values.shape, np.shape(unit))), where=np.asarray(unit) > 0)
+    return np.where(np.asarray(unit) > 0, np.sign(values) * np.log1p(size), values)
+
+
+def _units(problem: Problem) -> tuple[np.ndarray, float]:
+    """``edge_unit`` [4] and ``time_unit`` of a problem: its fastest link, and its shortest computation that takes any time."""
+    times, links = problem.compute_seconds[problem.feasible], problem.network.seconds_per_byte
+    time, link = (float(x[x > 0].min(initial=np.inf)) for x in (times, links))
+    time, link = (x if np.isfinite(x) else 0.0 for x in (time, link))
+    return np.array([0.0, link, 0.0, time]), time
+
+
+def _scaling(problem: Problem, scaling: str, edge_unit: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """(shift, scale) of the four edge features and of work, speed, compute time and start-time potential."""
     graph, net = problem.graph, problem.network
     times = problem.compute_seconds[problem.feasible]
@@ -160,7 +183,7 @@ def _scaling(problem: Problem, scaling: str) -> tuple[tuple[np.ndarray, np.ndarr
         edge_scale = np.array([1.0 / (edge[0].mean() or 1.0), 1.0 / links, 1.0 / unit, 1.0 / unit])
         node_scale = np.array([1.0 / (graph.flops.mean() or 1.0), 1.0 / net.speed.mean(), 1.0 / unit, 1.0 / unit])
         return (np.zeros(4), edge_scale), (np.zeros(4), node_scale)
-    return _range([*edge]), _range([*node, np.zeros(1)])
+    return _range([logged(x, u) for x, u in zip(edge, edge_unit, strict=True)]), _range([*node, np.zeros(1)])
 
 
 def _range(values: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -241,6 +264,12 @@ class GpNets:
 
 
 @numba.njit(cache=True, nogil=True)
+def _logged(value, unit):
+    """`logged` of a value that is not negative."""
+    return np.log1p(value / unit) if unit > 0.0 else value
+
+
+@numba.njit(cache=True, nogil=True)
 def _write_edge(layout, states, s, edge, placement, device, pivot, features):
     """Write the block of one task edge of state s."""
     g = states.problem[s]
@@ -262,9 +291,9 @@ def _write_edge(layout, states, s, edge, placement, device, pivot, features):
         per_byte, delay = layout.seconds_per_byte[link], layout.delay[link]
         row = features[slot + q]
         row[0] = scaled_bytes
-        row[1] = (per_byte - layout.edge_shift[g, 1]) * layout.edge_scale[g, 1]
+        row[1] = (_logged(per_byte, layout.edge_unit[g, 1]) - layout.edge_shift[g, 1]) * layout.edge_scale[g, 1]
         row[2] = (delay - layout.edge_shift[g, 2]) * layout.edge_scale[g, 2]
-        row[3] = (delay + nbytes * per_byte - layout.edge_shift[g, 3]) * layout.edge_scale[g, 3]
+        row[3] = (_logged(delay + nbytes * per_byte, layout.edge_unit[g, 3]) - layout.edge_shift[g, 3]) * layout.edge_scale[g, 3]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ from typing import Literal
 import numba
 import numpy as np
 
-from methods.nets.gpnet import GpNets
+from methods.nets.gpnet import GpNets, logged
 
 Potential = Literal["none", "inputs", "queue"]
 """Start-time potential: left out; when the inputs are there; or when also the tasks ahead in the device's queue are done."""
@@ -44,6 +44,8 @@ def node_features(
     if paths:
         _path_features(*arrays, raw)
     options = np.diff(nets.states.option_at)
+    if (unit := nets.layout.time_unit[nets.states.problem]).any():
+        raw[:, 3:] = logged(raw[:, 3:], np.repeat(unit, options)[:, None])
     shift, scale = nets.layout.node_shift[nets.states.problem], nets.layout.node_scale[nets.states.problem]
     more = [(0, 0)] if not paths else [(0, PATH_FEATURES)]
     shift, scale = np.pad(shift, [(0, 0), *more], mode="edge"), np.pad(scale, [(0, 0), *more], mode="edge")

@@ -25,7 +25,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--budget", type=_whole("budget", 1), metavar="N", help="placements to evaluate (2000)")
     parser.add_argument("--seed", type=_whole("seed", 0), default=0, metavar="N", help="seed of the search (0)")
     parser.add_argument("--costs", metavar="MODEL", help="linear, roofline or profiled; by default roofline, or a .json file's own")
-    parser.add_argument("--objective", choices=("makespan", "energy", "throughput"), help="what to minimise (makespan, or a problem's own)")
+    parser.add_argument(
+        "--objective", choices=("makespan", "energy", "throughput", "total-cost"), help="what to minimise (makespan, or a problem's own)"
+    )
     parser.add_argument("--json", action="store_true", help="print what came out for programs, the device of every node among it")
     parser.add_argument("--policy", metavar="POLICY", help="place zero-shot by a policy: models:/NAME/VERSION, or the folder of one")
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server with the registered models (.placewright/mlflow.db)")

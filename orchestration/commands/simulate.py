@@ -45,7 +45,9 @@ def simulate_file(path: Path, noise: float = 0.0, seed: int = 0, placements: Pat
             "finish": _by_node(problem.graph.names, result.finish[b]) if ok and result.finish is not None else None,
         }
         if problem.objective != "makespan":
-            entry["energy" if problem.objective == "energy" else "period"] = float(result.objective[b]) if ok else None
+            entry[{"throughput": "period", "total-cost": "total_cost"}.get(problem.objective, "energy")] = (
+                float(result.objective[b]) if ok else None
+            )
         if not ok:
             entry["why"] = why_not(problem, row)
         results.append(entry)

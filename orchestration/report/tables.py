@@ -37,6 +37,7 @@ from orchestration.analysis.table import Table, plural
 if TYPE_CHECKING:
     import pandas as pd
 
+_MEASURES = {"makespan": "Makespan", "energy": "Energy", "throughput": "Period", "total-cost": "Total cost"}
 COLUMNS_UP_TO = 40
 """Problems for which there is a table with a column each; the figures of more are in ``runs.csv`` only."""
 SHORT = 12
@@ -203,7 +204,7 @@ def per_problem(comparison: Comparison) -> Table | None:
         notes.append("(k/n): k of n runs found a valid placement; the mean is over those.")
     where = f" on {network.pop()}" if shared else ""
     objectives = {p.objective_name for p in problems}
-    measure = "Objective" if len(objectives) > 1 else "Energy" if objectives == {"energy"} else "Makespan"
+    measure = "Objective" if len(objectives) > 1 else _MEASURES[objectives.pop()]
     title = f"{measure} a problem{where}{f', {unit}' if unit else ''}{_suffix(comparison)}"
     if "units" in {p.scale[1] for p in problems}:
         notes.append("units: of invented graphs, which compare placements and are no times of any machine.")

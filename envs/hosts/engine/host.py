@@ -107,8 +107,10 @@ class Engine(MeasuringHost):
         Raises:
             InputError: also for a graph that the engine cannot run, or devices that do not fit the network or the machine.
         """
-        if problem.objective == "throughput":
-            raise InputError("the engine runs one step by itself and measures no pipeline; ask for the makespan or the energy")
+        if problem.objective in ("throughput", "total-cost"):
+            raise InputError(
+                f"the engine measures one step by itself: its makespan or energy, not {problem.objective}; ask for one of the two"
+            )
         if len(self.devices) != problem.n_devices:
             raise InputError(f"the engine has {len(self.devices)} devices; network {problem.network.name!r} has {problem.n_devices}")
         placements = as_placements(problem, placements)

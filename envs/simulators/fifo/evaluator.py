@@ -50,7 +50,7 @@ class Simulator(BaseEvaluator):
         """Makespan [s] and objective of each of ``placements`` int16[B, V]; the trace is float64[B, V], NaN in rows that do not run."""
         placements = as_placements(problem, placements)
         b, v = placements.shape
-        keep = trace or problem.objective == "energy"
+        keep = trace or problem.objective in ("energy", "total-cost")
         outcome, makespan = np.empty(b, dtype=np.int8), np.empty(b)
         arrays, key = kernel_arrays(problem), noise_key(seed) if self.noise else np.uint64(0)
         times = np.empty((2, b, v) if keep else (2, self.threads, v))
@@ -137,6 +137,10 @@ def _measurements(
     if problem.objective == "energy" and start is not None and finish is not None:
         objective = np.full(len(placements), np.inf)
         objective[ok] = problem.energy(placements[ok], makespan[ok], (finish - start)[ok])
+    elif problem.objective == "total-cost" and start is not None and finish is not None:
+        objective = np.full(len(placements), np.inf)
+        # Without noise the operations' own times are the table's; differences of a run's times would only add rounding.
+        objective[ok] = problem.total_cost(placements[ok], (finish - start)[ok] if evaluator.noise else None)
     elif problem.objective == "throughput":
         objective = periods(problem, placements, ok, evaluator.noise, int(noise_key(seed)) if evaluator.noise else 0, first)
     else:

@@ -75,7 +75,7 @@ class WorkConservingSimulator(BaseEvaluator):
                 if sample == 0
                 else np.random.SeedSequence((seed, sample)).generate_state(1, np.uint64)[0]
             )
-            runs.append(self._simulate(problem, placements, key, first, trace or problem.objective == "energy"))
+            runs.append(self._simulate(problem, placements, key, first, trace or problem.objective in ("energy", "total-cost")))
         outcome = np.max([o for o, _, _ in runs], axis=0)
         seconds = np.array([s for _, s, _ in runs])
         return _measurements(self, problem, placements, outcome, seconds, runs[-1][2], seed, first, trace)
@@ -187,6 +187,9 @@ def _measurements(
     if problem.objective == "energy" and ok.any():
         busy = np.nan_to_num(times[1, ok, :n] - times[0, ok, :n])
         objective[ok] = problem.energy(placements[ok], mean[ok], busy)
+    elif problem.objective == "total-cost" and ok.any():
+        busy = np.nan_to_num(times[1, ok, :n] - times[0, ok, :n])
+        objective[ok] = problem.total_cost(placements[ok], busy if evaluator.noise else None)
     found = Measurements(
         problem_hash=problem.content_hash, placements=placements, outcome=outcome, seconds=mean, objective=objective, seed=seed,
         protocol=evaluator.protocol, host=SIMULATED, first=first, samples=tuple(seconds.T) if len(seconds) > 1 else None,

@@ -45,8 +45,8 @@ class PlacementModel:
     def _build(self) -> None:
         """All variables and constraints, the objective, and its ``unit_value``: steps a second (or joule)."""
         problem = self.problem
-        self.is_energy = problem.objective == "energy"
-        self.horizon_seconds = self.below if np.isfinite(self.below) and not self.is_energy else longest_execution(problem)
+        self.is_sum = problem.objective in ("energy", "total-cost")
+        self.horizon_seconds = self.below if np.isfinite(self.below) and not self.is_sum else longest_execution(problem)
         self.scale = RESOLUTION / self.horizon_seconds if self.horizon_seconds > 0 else 1.0
         self.horizon = int(np.floor(self.horizon_seconds * self.scale)) + 1
         self.length = np.floor(problem.compute_seconds * self.scale).astype(np.int64)
@@ -175,19 +175,24 @@ class PlacementModel:
         return before
 
     def _add_objective(self) -> None:
-        if not self.is_energy:
+        problem, network = self.problem, self.problem.network
+        if not self.is_sum:
             self.unit_value = self.scale
             self.objective = self.makespan
+        elif problem.objective == "energy":
+            active = problem.compute_seconds * (network.power - network.idle_power)
+            self._add_sum(active, float(network.idle_power.sum()), np.zeros_like(network.delay), network.link_energy)
         else:
-            self._add_energy()
+            self._add_sum(problem.compute_seconds, 0.0, network.delay, network.seconds_per_byte)
         self.model.minimize(self.objective)
 
-    def _add_energy(self) -> None:
-        """Joules (`Problem.energy`), every coefficient rounded down."""
-        problem, network, model = self.problem, self.problem.network, self.model
-        active = problem.compute_seconds * (network.power - network.idle_power)
-        idle = network.idle_power.sum()
-        links = network.link_energy * problem.graph.edge_bytes.max(initial=0.0)
+    def _add_sum(self, active: np.ndarray, idle: float, start: np.ndarray, per_byte: np.ndarray) -> None:
+        """Joules (`Problem.energy`) or the total cost (`Problem.total_cost`), every coefficient rounded down.
+
+        Operations count ``active`` [V, D], a second of the makespan ``idle``, a transfer ``start`` and ``per_byte`` [D, D].
+        """
+        problem, model = self.problem, self.model
+        links = start + per_byte * problem.graph.edge_bytes.max(initial=0.0)
         most = np.abs(active).max(axis=1).sum() + idle * self.horizon_seconds + links.max() * problem.graph.n_edges
         self.unit_value = RESOLUTION * 1024 / most if most > 0 else 1.0
         coefficients = np.floor(active * self.unit_value).astype(np.int64)
@@ -195,13 +200,13 @@ class PlacementModel:
         terms.append(int(np.floor(idle * self.unit_value / self.scale)) * self.makespan)
         for e, (u, v) in enumerate(self.unit[problem.graph.edges]):
             for (k, x), (other, y) in itertools.product(self.on[u].items(), self.on[v].items()):
-                joules = int(np.floor(network.link_energy[k, other] * problem.graph.edge_bytes[e] * self.unit_value))
-                if joules > 0 and u != v:
+                link = int(np.floor((start[k, other] + per_byte[k, other] * problem.graph.edge_bytes[e]) * self.unit_value))
+                if link > 0 and u != v:
                     both = model.new_bool_var(f"z{e}_{k}_{other}")
                     model.add_bool_or(both, ~x, ~y)
-                    terms.append(joules * both)
+                    terms.append(link * both)
         low = int(np.floor(np.minimum(active, 0).min(axis=1).sum() * self.unit_value)) - problem.n_nodes
-        self.objective = model.new_int_var(low, 2**60, "joules")
+        self.objective = model.new_int_var(low, 2**60, "sum")
         model.add(self.objective == sum(terms))
 
     def exclude(self, placements: np.ndarray) -> None:

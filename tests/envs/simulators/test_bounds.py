@@ -217,3 +217,17 @@ def test_what_has_heads_and_tails_shares_the_time_between():
     problem = table(seconds, edges, [0] * 20, delay=0.0)
     assert makespan_bound(problem) == pytest.approx(8.5)  # 17 s of work on two devices; the longest path takes 8
     assert gathering_bound(problem) == pytest.approx(4 + 10 / 2 + 3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_total_cost_of_two_devices_is_bounded_by_a_minimum_cut(seed):
+    rng = np.random.default_rng(seed)
+    edges = [[u, v] for v in range(1, 7) for u in range(v) if rng.random() < 0.5]
+    one = table(rng.uniform(0.1, 1.0, (7, 2)), edges, rng.uniform(0.0, 0.2, len(edges)), delay=0.05)
+    problem = Problem(one.graph, one.network, one.costs, "total-cost")
+    every = np.array(np.meshgrid(*[range(2)] * 7)).reshape(7, -1).T.astype(np.int16)
+    found = Simulator().evaluate(problem, every).objective
+    p = every[37]
+    crossing = sum(0.05 + b for (u, v), b in zip(problem.graph.edges, problem.graph.edge_bytes, strict=True) if p[u] != p[v])
+    assert found[37] == pytest.approx(sum(problem.compute_seconds[v, p[v]] for v in range(7)) + crossing)
+    assert lower_bound(problem) <= found.min() == pytest.approx(lower_bound(problem), rel=1e-5)

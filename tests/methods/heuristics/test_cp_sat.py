@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from envs.problem.errors import InputError
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
+from envs.simulators.bounds import lower_bound
 from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.registry import configure
 from methods.heuristics.cp_sat.model import ancestors, longest_execution
@@ -107,3 +108,12 @@ def test_longest_execution_and_ancestors():
     assert measured.seconds.max() <= longest_execution(problem)
     related = ancestors(problem)
     assert related[0, 1:].all() and related[:-1, 9].all() and not related[1, 2] and related[2, 6] and not related[9].any()
+
+
+def test_the_least_total_cost_is_proved():
+    one = toy()
+    problem = Problem(one.graph, one.network, one.costs, "total-cost", one.allowed)
+    method = make("cp-sat", problem)
+    run = go(method, 200)
+    assert method.report()["proved_optimal"] == 1.0
+    assert run.best == pytest.approx(method.report()["lower_bound"], rel=1e-5) and run.best >= lower_bound(problem)

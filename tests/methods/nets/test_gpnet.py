@@ -5,12 +5,12 @@ import pytest
 
 from envs.problem.network import DeviceNetwork
 from envs.problem.problem import Problem
-from methods.nets.gpnet import GpNets, make_layout
+from methods.nets.gpnet import GpNets, logged, make_layout
 from methods.testing.problems import make_graph
 from tests.methods.gpnets import brute_force_edges, constrained, labelled_edges, random_placement
 
 
-@pytest.mark.parametrize("scaling", ["range", "unit"])
+@pytest.mark.parametrize("scaling", ["range", "unit", "log"])
 @pytest.mark.parametrize("seed", range(4))
 def test_gpnet_is_what_the_algorithm_builds(seed, scaling):
     problem = constrained(9, 4, seed)
@@ -19,7 +19,7 @@ def test_gpnet_is_what_the_algorithm_builds(seed, scaling):
     expected, found = brute_force_edges(problem, placement), labelled_edges(nets)
     assert found.keys() == expected.keys()
     for key, raw in expected.items():
-        np.testing.assert_allclose(found[key], raw, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found[key], logged(np.array(raw), nets.layout.edge_unit[0]), rtol=1e-5, atol=1e-5)
     degree = np.bincount(problem.graph.edges.ravel(), minlength=problem.n_nodes)
     assert nets.n_options == problem.feasible.sum()
     assert len(nets.edges()[0]) == (problem.feasible.sum(axis=1) * degree).sum() - problem.graph.n_edges  # |E_H| of section 4.2.1
