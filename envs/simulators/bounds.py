@@ -31,6 +31,18 @@ def schedule_length_ratio(problem: Problem, makespan: float | np.ndarray) -> flo
     return np.where(np.asarray(makespan) > 0, np.inf, 1.0)[()]
 
 
+def shortest_path_seconds(problem: Problem) -> float:
+    """The least sum of minimum compute times along any path from an entry to an exit, seconds; the plots of GiPH's authors divide by it."""
+    graph, least = problem.graph, _feasible_seconds(problem).min(axis=1)
+    pointer, ids = graph.in_edges
+    path = least.copy()
+    for v in graph.topological_order:
+        if pointer[v + 1] > pointer[v]:
+            path[v] += path[graph.edges[ids[pointer[v] : pointer[v + 1]], 0]].min()
+    exits = np.setdiff1d(np.arange(graph.n_nodes), graph.edges[:, 0])
+    return float(path[exits].min())
+
+
 def critical_path_bound(problem: Problem) -> float:
     """The longest path when each operation is placed as well as it can be for each of its parents alone, seconds.
 

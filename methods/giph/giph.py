@@ -29,7 +29,7 @@ Differences from the paper:
 - GiPH-task-EFT embeds the task graph as the subgraph of the pivots, with the same networks; EFT counts the queue and may leave a
   task where it is (`methods.placing.list_scheduling.earliest_finish_device`).
 - Training goes through all problems in random order before any comes again; the paper samples them.
-- Of the paper's supplements, the total cost as an objective (B.8) and the time per sample of each variant are left out.
+- Of the paper's supplements, the time per sample of each variant is left out.
 - A co-location group moves as one task and counts once in |V|. Where masks would leave no move, a task may move twice running.
 """
 

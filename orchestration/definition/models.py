@@ -430,6 +430,8 @@ class TableModel(Section):
     """Names of columns, and the stages that each gathers."""
     bins: WholeCount | None = None
     """How many, of depths."""
+    failed: Positive | None = None
+    """Seconds that a placement costs which fails (20), of hours."""
     paper: dict[str, Any] | None = None
     """The paper's numbers by row."""
     note: Any = None

@@ -39,6 +39,7 @@ SERVED = {
     "cache": "Whether a placement that was measured stands for later ones.",
     "measurement_noise": "Scale of log-normal noise on the whole measurement.",
     "relocation": "Runs of the pipeline a second, which share the cost of leaving the placement in force.",
+    "cut_off": "Seconds after which a placement is given up as too slow.",
     "fail": "Share of measurements that fail as infrastructure does, to try recovery; results stay the same.",
 }
 """Options that the evaluators' own classes do not declare."""

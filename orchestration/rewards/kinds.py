@@ -24,7 +24,7 @@ from envs.simulators.misjudged import Misjudged
 from envs.simulators.relocation import Relocating
 from envs.simulators.work_conserving.discipline import Discipline
 from methods.contract.config import make_config
-from orchestration.rewards.wrappers import Failing, Noisy
+from orchestration.rewards.wrappers import CutOff, Failing, Noisy
 
 GROUP = "placewright.evaluators"
 OWN = {
@@ -40,11 +40,11 @@ AROUND = {"openvino": "envs.hosts.openvino.choice:ToolkitChoice"}
 FLAT = (Discipline,)
 """Parts whose settings are options by themselves; those of others are given as a mapping, as ``measuring: {repetitions: 5}``."""
 WRAPPERS: Mapping[str, Callable[..., BaseEvaluator]] = {
-    "cost_error": Misjudged, "measurement_noise": Noisy, "relocation": Relocating, "fail": Failing,
+    "cost_error": Misjudged, "measurement_noise": Noisy, "relocation": Relocating, "cut_off": CutOff, "fail": Failing,
 }  # fmt: skip
 """Wrappers around whatever simulates, from the inside out, by the option that asks for them: costs that methods see wrongly; noise of the
-whole measurement; the cost of moving away from the placement in force; failures as of infrastructure, to try recovery. The option's value
-is the wrapper's first setting, or a mapping of several."""
+whole measurement; the cost of moving away from the placement in force; giving up on slow ones; failures as of infrastructure, to try
+recovery. The option's value is the wrapper's first setting, or a mapping of several."""
 SERVED_SIMULATED, SERVED_REAL = ("local",), ("cache", "host")
 """Options that say who serves the evaluator: whether trials simulate inside their own worker, which any process can; whether a placement
 that was measured stands for later ones, and the named host to ask."""

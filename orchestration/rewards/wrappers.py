@@ -1,4 +1,4 @@
-"""Evaluators around evaluators: noise, failures."""
+"""Evaluators around evaluators: noise, failures, a cut-off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from envs.problem.columns import columns
 from envs.problem.errors import InputError
-from envs.problem.measurement import Evaluator, Measurements, Rows, Wrapper
+from envs.problem.measurement import Evaluator, Measurements, Outcome, Rows, Wrapper
 from envs.problem.problem import Problem
 
 
@@ -42,6 +42,33 @@ class Noisy(Wrapper):
         normal = [np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, first + i))).standard_normal() for i in range(len(m))]
         factor = np.exp(self.sigma * np.array(normal))
         return replace(m, seconds=m.seconds * factor, objective=m.objective * factor, protocol=self.protocol)
+
+
+@dataclass(frozen=True)
+class CutOff(Wrapper):
+    """Gives up on placements that take ``seconds`` or longer: TOO_SLOW, as a measuring host's limit makes of them (Mars, section 3.4)."""
+
+    inner: Evaluator
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0.0:
+            raise InputError(f"cut_off is {self.seconds}; it must be above 0")
+
+    @property
+    def protocol(self) -> str:
+        """What is measured, and until when."""
+        return f"{self.inner.protocol} cut_off={self.seconds}"
+
+    def evaluate(self, problem: Problem, placements: np.ndarray, seed: int = 0, *, first: int = 0, trace: bool = False) -> Measurements:
+        """As ``inner``, but rows that ran for too long have no objective."""
+        m = self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
+        late = m.ok & (m.seconds >= self.seconds)
+        outcome = np.where(late, Outcome.TOO_SLOW, m.outcome).astype(m.outcome.dtype)
+        return replace(
+            m, outcome=outcome, seconds=np.where(late, np.nan, m.seconds), objective=np.where(late, np.inf, m.objective),
+            protocol=self.protocol,
+        )  # fmt: skip
 
 
 @dataclass

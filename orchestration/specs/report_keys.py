@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KEYS = ("shape", "title", "stages", "methods", "baseline", "base", "columns", "bins", "paper", "note")
+KEYS = ("shape", "title", "stages", "methods", "baseline", "base", "columns", "bins", "failed", "paper", "note")
 """Keys of one table."""
 SHAPES = (
     "final",
@@ -20,6 +20,7 @@ SHAPES = (
     "generalization",
     "runtimes",
     "evaluations",
+    "hours",
     "proposed",
 )
 """Shapes of tables; `orchestration.report.paper.shapes` makes them."""

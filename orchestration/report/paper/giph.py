@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from envs.problem.problem import Problem
-from envs.simulators.bounds import slr_denominator
+from envs.simulators.bounds import shortest_path_seconds, slr_denominator
 from envs.simulators.fifo.evaluator import Simulator
 from envs.simulators.relocation import relocation_seconds
 from methods.placing.constraints import random_placements
@@ -84,16 +84,20 @@ def _mean_text(value: float, **_: float) -> str:
 
 
 def by_depth(study: Study) -> Table:
-    """Mean SLR by the number of tasks on the longest path."""
+    """Mean SLR by the number of tasks on the longest path, and the same over the shortest path, as the authors' plots have it."""
     depths = {s.problem.content_hash: int(s.problem.graph.levels.max()) + 1 for s in study.scores}
     edges = np.unique(np.quantile(list(depths.values()), np.linspace(0, 1, int(study.entry.get("bins") or 6) + 1)).round().astype(int))
     lowest = edges[:-1] if len(edges) > 1 else edges
     bounds = list(zip(lowest.tolist(), [*(edges[1:-1] - 1).tolist(), int(edges[-1])], strict=True))
     which = np.searchsorted(edges[1:-1], study.runs["problem"].map(depths), side="right")
-    cells = study.pivot(which, lambda value, deviation, n: f"{value:.3f} ({deviation:.3f})")
-    cells = cells.reindex(columns=range(len(bounds)), fill_value=NONE)
-    rows = [[method, *row] for method, row in zip(cells.index, cells.to_numpy(), strict=True)]
-    return study.table(["method", *(f"{a}–{b}" for a, b in bounds)], rows, "SLR (standard deviation) by the depth of the graph, in tasks.")
+    longer = {s.problem.content_hash: slr_denominator(s.problem) / shortest_path_seconds(s.problem) for s in study.scores}
+    rows: list[list[TableCell]] = []
+    for factor, over in ((None, ""), (study.runs["problem"].map(longer), ", shortest path")):
+        cells = study.pivot(which, lambda value, deviation, n: f"{value:.3f} ({deviation:.3f})", factor=factor)
+        cells = cells.reindex(columns=range(len(bounds)), fill_value=NONE)
+        rows += [[f"{method}{over}", *row] for method, row in zip(cells.index, cells.to_numpy(), strict=True)]
+    note = "SLR (standard deviation) by the depth of the graph, in tasks. Shortest path: the time over the least sum of any path's tasks."
+    return study.table(["method", *(f"{a}–{b}" for a, b in bounds)], rows, note)
 
 
 def by_network(study: Study) -> Table:

@@ -13,12 +13,16 @@ from orchestration.analysis.statistics import LEVEL, stratified_bootstrap
 from orchestration.report.paper.study import finite_mean, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
 
     from orchestration.analysis.runs import Run
     from orchestration.analysis.table import Table
     from orchestration.report.paper.study import Study
 
+STEPS = 15
+"""Of a placement that is measured while Mars learns (section 4.1)."""
 NEAR = 1.01
 """A search has arrived when its best so far is within this factor of its goal."""
 
@@ -51,23 +55,46 @@ def evaluations(study: Study) -> Table:
 
     The goal of a graph and seed is the worst of the final placements of all methods of the table, so that every search reaches it.
     """
+    return _arrivals(study, _arrival, 0, "Placements")
+
+
+def hours(study: Study) -> Table:
+    """Mars's Figure 8 in hours of a machine that runs 15 steps of every placement, as `evaluations`.
+
+    A placement that cannot run, or is given up as too slow, takes the entry's ``failed`` seconds (20). The method's own time and
+    setting up a placement are left out. A search's placements are known as means over blocks of proposals, which is where it arrives.
+    """
+    failed = float(study.entry.get("failed", 20.0))
+
+    def spent(run: Run, goal: float) -> float:
+        arrival, begin, seconds = _arrival(run, goal), 0, 0.0
+        for block in run.proposed:
+            if begin < arrival:
+                seconds += STEPS * block.mean * block.valid + failed * (block.evaluations - begin - block.valid)
+            begin = block.evaluations
+        return seconds / 3600.0
+
+    return _arrivals(study, spent, 3, f"Hours of {STEPS} steps a placement, {failed:g} s where it fails,")
+
+
+def _arrivals(study: Study, cost: Callable[[Run, float], float], digits: int, what: str) -> Table:
     base, graphs = _base(study), study.graphs
     searches = {(s.run.method, s.problem.graph.name, s.run.seed): s.run for s in study.scores}
     found = pd.DataFrame([(*key, run) for key, run in searches.items()], columns=["method", "graph", "seed", "run"])
     found["goal"] = found["run"].map(lambda run: run.objective).groupby([found["graph"], found["seed"]]).transform("max")
-    needed = found[np.isfinite(found["goal"])].assign(needed=lambda rows: [_arrival(r.run, NEAR * r.goal) for r in rows.itertuples()])
+    needed = found[np.isfinite(found["goal"])].assign(needed=lambda rows: [cost(r.run, NEAR * r.goal) for r in rows.itertuples()])
     pairs = needed.merge(needed[needed["method"] == base], on=["graph", "seed"], suffixes=("", "_base"))
     means = needed.groupby(["method", "graph"])["needed"].mean()
     rows = [
         [
             method,
-            *(quantity(decimals(0), value=means.get((method, graph))) for graph in graphs),
+            *(quantity(decimals(digits), value=means.get((method, graph))) for graph in graphs),
             NONE if method == base else _saved(pairs[pairs["method"] == method]),
         ]
         for method in study.methods
     ]
     columns = ["method", *graphs, f"fewer than {base}, % ({100 * LEVEL:.0f} % interval)"]
-    return study.table(columns, rows, "Placements until within 1 % of the worst final placement of the methods shown, by seed.")
+    return study.table(columns, rows, f"{what} until within 1 % of the worst final placement of the methods shown, by seed.")
 
 
 def _saved(pairs: pd.DataFrame) -> Quantity:

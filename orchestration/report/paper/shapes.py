@@ -12,14 +12,14 @@ from orchestration.report.paper.by_graph import proposed, search_time, speedup
 from orchestration.report.paper.contrasts import ablation, generalization
 from orchestration.report.paper.giph import by_depth, by_network, by_step, by_training, distribution, final, pairwise, relocation
 from orchestration.report.paper.outputs import outputs
-from orchestration.report.paper.runtimes import evaluations, runtimes
+from orchestration.report.paper.runtimes import evaluations, hours, runtimes
 from orchestration.report.paper.study import Scored, Study
 
 TABLES: Mapping[str, Callable[[Study], Table]] = {
     "final": final, "by-step": by_step, "by-depth": by_depth, "by-network": by_network, "pairwise": pairwise,
     "by-training": by_training, "distribution": distribution, "relocation": relocation, "speedup": speedup,
     "search-time": search_time, "outputs": outputs, "ablation": ablation, "generalization": generalization, "runtimes": runtimes,
-    "evaluations": evaluations, "proposed": proposed,
+    "evaluations": evaluations, "hours": hours, "proposed": proposed,
 }  # fmt: skip
 
 

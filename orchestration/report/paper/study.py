@@ -147,9 +147,13 @@ class Study:
         runs = self.runs
         return compared(runs[runs["method"] == method], runs[runs["method"] == other], "problem", "value")
 
-    def pivot(self, columns: Any, show: Callable[..., str], unit: str = "") -> pd.DataFrame:
-        """Mean, standard deviation (not of a sample but of all) and number of the values by method and column, as cells."""
-        groups = self.runs.groupby(["method", columns], sort=False)["value"]
+    def pivot(self, columns: Any, show: Callable[..., str], unit: str = "", factor: pd.Series | None = None) -> pd.DataFrame:
+        """Mean, standard deviation (not of a sample but of all) and number of the values by method and column, as cells.
+
+        ``factor``, a number a run, multiplies the values before.
+        """
+        runs = self.runs if factor is None else self.runs.assign(value=self.runs["value"] * factor)
+        groups = runs.groupby(["method", columns], sort=False)["value"]
         means, deviations, sizes = groups.mean(), groups.std(ddof=0), groups.size()
         cells = {key: quantity(show, unit, value=means[key], deviation=deviations[key], n=int(sizes[key])) for key in means.index}
         names = list(dict.fromkeys(column for _, column in cells))

@@ -22,6 +22,7 @@ from envs.simulators.bounds import (
     makespan_bound,
     period_bound,
     schedule_length_ratio,
+    shortest_path_seconds,
     slr_denominator,
     strong_bound,
     total_work_bound,
@@ -185,6 +186,8 @@ def test_energy_counts_what_may_run_alone():
 
 def test_schedule_length_ratio():
     assert schedule_length_ratio(table([[0.25, 0.5]]), 1.0) == 4.0
+    fork = table([[1, 2], [5, 4], [3, 3], [7, 8]], [[0, 1], [0, 2], [2, 3]], [0, 0, 0])
+    assert (slr_denominator(fork), shortest_path_seconds(fork)) == (11.0, 5.0)
     problem = table([[1, 2], [2, 1]], [[0, 1]], [0])
     assert schedule_length_ratio(problem, 5.0) == 2.5
     assert schedule_length_ratio(problem, np.array([2.0, 4.0])).tolist() == [1.0, 2.0]

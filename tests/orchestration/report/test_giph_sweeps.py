@@ -116,7 +116,7 @@ def test_a_trained_policy_searches_other_problems_alike_everywhere(tmp_path, ray
     assert float(rows["giph"][3].split()[0]) == pytest.approx(100 * (worst - 1), abs=0.2) and rows["heft"][3] == "–"
     assert pairwise.texts[1][2] == "59 / 5.2 / 35.8"
     assert float(dict(r[:2] for r in distribution.texts)["heft"].split()[0]) >= 1.0
-    assert len(by_step.rows) == len(by_depth.rows) == 2 and len(relocation.rows) == 1
+    assert len(by_step.rows) == 2 and len(by_depth.rows) == 4 and len(relocation.rows) == 1
 
 
 def test_searches_follow_a_changing_network(tmp_path):

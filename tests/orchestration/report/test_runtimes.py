@@ -51,6 +51,18 @@ def test_searches_are_compared_up_to_what_both_reach():
     assert rows == [["slow", "150", "–"], ["fast", "50", "66.7 (66.7 to 66.7)"]]
 
 
+def test_hours_count_what_bad_placements_take():
+    blocks = {
+        "bad": (ProposedBlock(10, 8.0, 5), ProposedBlock(20, 4.0, 10)),
+        "good": (ProposedBlock(10, 4.0, 10), ProposedBlock(20, 3.0, 10)),
+    }
+    scores = [run(method, "a", 0, (1, 9.0), (8, 3.0)) for method in blocks]
+    scores = [replace(s, run=replace(s.run, proposed=blocks[s.run.method])) for s in scores]
+    columns, rows = shown(TABLES["hours"], scores, baseline="bad", failed=120)
+    assert columns[:2] == ["method", "a"]
+    assert rows == [["bad", "0.333", "–"], ["good", "0.167", "50.0"]], "5 x 15 x 8 s and 5 x 120 s; 10 x 15 x 4 s"
+
+
 def test_two_searches_alike_save_nothing():
     rng = np.random.default_rng(0)
     scores = []

@@ -8,7 +8,7 @@ import pytest
 from envs.problem.errors import InputError
 from envs.problem.measurement import Outcome
 from envs.simulators.fifo.evaluator import Simulator
-from orchestration.rewards.wrappers import Failing, Noisy
+from orchestration.rewards.wrappers import CutOff, Failing, Noisy
 from orchestration.specs.sources import build_problem
 from tests.orchestration.sweeps_for_tests import problem_spec
 
@@ -49,6 +49,17 @@ def test_unasked_the_seed_is_0_rows_count_from_0_and_there_is_no_trace(problem, 
     np.testing.assert_array_equal(given.objective, said.objective)
     np.testing.assert_array_equal(given.outcome, said.outcome)
     assert (given.seed, given.first, given.start) == (0, 0, None)
+
+
+def test_what_takes_too_long_is_given_up(problem):
+    plain = Simulator().evaluate(problem, BATCH)
+    limit = float(np.median(plain.seconds))
+    found = CutOff(Simulator(), limit).evaluate(problem, BATCH)
+    late = plain.seconds >= limit
+    assert 0 < late.sum() < len(late) and (found.outcome == np.where(late, Outcome.TOO_SLOW, Outcome.OK)).all()
+    np.testing.assert_array_equal(found.objective, np.where(late, np.inf, plain.objective))
+    with pytest.raises(InputError, match="cut_off is 0; it must be above 0"):
+        CutOff(Simulator(), 0)
 
 
 def test_a_failed_row_keeps_nothing_that_was_measured(problem):

@@ -1,0 +1,11 @@
+"""Every learner at its published settings on two independent chains, alike and unlike devices: see `tests.methods.two_chains`."""
+
+import pytest
+
+from tests.methods.two_chains import OPTIMUM, random_mean, solved, two_chains
+
+
+def test_the_toy_is_what_it_says():
+    assert pytest.approx(0.08) == OPTIMUM
+    assert random_mean(True) == pytest.approx(0.19, abs=0.005) and random_mean(False) == pytest.approx(0.137, abs=0.005)
+    assert two_chains(True).graph.n_edges == 14 and solved(0.08, True) and not solved(0.13, False)
