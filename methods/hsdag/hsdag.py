@@ -11,8 +11,8 @@ Differences from the paper:
 
 - Where the paper leaves something open: the discount is 0.95 and layers have residuals and layer normalisation (as in the authors'
   code), neighbours are those in both directions (equation 15), types are one-hot over those of the one graph, the fractal dimension
-  counts other nodes at directed distances, output shapes are on a log scale, and the graph is parsed once a step; ``levels: 0`` parses
-  what was pooled again until no edge is left, as the authors' code does.
+  counts other nodes at directed distances, output shapes are on a log scale, and Algorithm 2, which loops without saying for how long,
+  parses what was pooled again until no edge is left, as the authors' code does; ``levels: 1`` parses once a step.
 - A group's embedding is the mean of its members' times the mean score of its inner edges: parsing (9, 10) is not random and has no
   gradient, so this is the way in which edge scores learn. Equation 8 only explains the scores; nothing is drawn from it.
 - State renewal adds a group's embedding to what enters the GCN (after the input MLP), where the sizes agree. The K_epochs updates
@@ -87,7 +87,7 @@ class HsdagConfig:
     """Share of edges left out of a step."""
     dropout_parsing: ShareBelowOne = 0.0
     """Share of the remaining edges that parsing may not merge."""
-    levels: CountOrNone = 1
+    levels: CountOrNone = 0
     """How often the graph is parsed in a step; 0 goes on until no edge is left."""
     learning_rate: NotNegative = 1e-4
     """Learning rate of Adam (Table 6)."""

@@ -228,8 +228,8 @@ def test_one_pass_over_an_episode_equals_its_steps_one_by_one(levels):
 
 
 def test_a_step_is_what_the_equations_say():
-    """Encoding, scores, partition, pooling, state renewal and log p of an episode, in dense algebra."""
-    method = hsdag(dropout_network=0.0)
+    """Encoding, scores, partition, pooling, state renewal and log p of an episode that parses once a step, in dense algebra."""
+    method = hsdag(dropout_network=0.0, levels=1)
     method.propose(3)
     net, n = method.network, method.coarse.n_nodes
     a = torch.from_numpy(dense(n, method.edges) + np.eye(n)).float()
