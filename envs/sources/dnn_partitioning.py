@@ -34,6 +34,8 @@ COPIES = 1e9
 CPU_ONLY = "cpu"
 """What a node requires that no accelerator supports."""
 _MOST_DEVICES = 10_000
+MOST_TIME = 1e15
+"""Milliseconds of a node, some 30,000 years."""
 
 
 def is_layers(document: Any) -> bool:
@@ -69,7 +71,9 @@ def read_layers(document: Mapping[str, Any], name: str) -> Imported:
             raise InputError(f"two nodes have the id {node['id']}; ids must be unique")
     ends, costs, sizes = _edges(as_list(need(document, "edges", "the file"), "edges"), ids)
     known = (costs > 0) & (sizes > 0)
-    rate = float(np.median(sizes[known] / costs[known])) if known.any() else COPIES
+    with np.errstate(over="ignore"):
+        rates = sizes[known] / costs[known]
+    rate = float(np.median(rates[np.isfinite(rates)])) if np.isfinite(rates).any() else COPIES
     seconds = np.array([(node["fpga"], node["cpu"]) for node in nodes])
     graph = ComputationGraph(
         names=tuple(str(node["id"]) for node in nodes),
@@ -133,11 +137,19 @@ def _node(node: Any, i: int) -> dict[str, Any]:
         "op": _operation(node.get("name")),
         "supported": _flag(need(node, "supportedOnFpga", where), f"{where}: supportedOnFpga"),
         "backward": _flag(need(node, "isBackwardNode", where), f"{where}: isBackwardNode"),
-        "cpu": as_number(need(node, "cpuLatency", where), f"{where}: cpuLatency") * UNIT,
-        "fpga": as_number(need(node, "fpgaLatency", where), f"{where}: fpgaLatency") * UNIT,
+        "cpu": _time(node, "cpuLatency", where),
+        "fpga": _time(node, "fpgaLatency", where),
         "size": as_number(need(node, "size", where), f"{where}: size"),
         "colour": None if colour is None else _whole(colour, f"{where}: colorClass", negative=True),
     }
+
+
+def _time(node: Mapping[str, Any], key: str, where: str) -> float:
+    """Seconds, of which there may be so few that their work on an accelerator is a number."""
+    value = as_number(need(node, key, where), f"{where}: {key}")
+    if value > MOST_TIME:
+        raise InputError(f"{where}: {key} is {value:g}; it must be at most {MOST_TIME:g} milliseconds")
+    return value * UNIT
 
 
 def _operation(name: Any) -> str:
@@ -159,7 +171,7 @@ def _edges(edges: list[Any], ids: Mapping[int, int]) -> tuple[np.ndarray, np.nda
             if end not in ids:
                 raise InputError(f"{where} names node {end}, which the file does not have")
         cost = as_number(need(edge, "cost", where), f"{where}: cost")
-        if abs(paid.setdefault(u, cost) - cost) > 1e-6:
+        if abs(paid.setdefault(u, cost) - cost) > 1e-6 * max(1.0, cost):
             raise InputError(f"{where} costs {cost:g}, another edge out of node {u} {paid[u]:g}; moving one output takes one time")
         size = as_number(edge["size"], f"{where}: size") if "size" in edge else 0.0
         found[ids[u], ids[v]] = (cost * UNIT, size)
@@ -199,8 +211,8 @@ def _groups(colours: list[int | None]) -> np.ndarray:
 def _whole(value: Any, where: str, negative: bool = False) -> int:
     if type(value) is float and value.is_integer():
         value = int(value)
-    if type(value) is not int or (value < 0 and not negative):
-        raise InputError(f"{where} must be a whole number{'' if negative else ' from 0'}, not {short(value)}")
+    if type(value) is not int or (value < 0 and not negative) or abs(value) >= 2**63:
+        raise InputError(f"{where} must be a whole number{'' if negative else ' from 0'} below 2^63, not {short(value)}")
     return value
 
 

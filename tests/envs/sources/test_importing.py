@@ -197,6 +197,7 @@ def changed(given, *path_and_value):
         (("edges", 0, "destId", 777), "names node 777"), (("edges", 0, "cost", -2), "not negative"), (("edges", 0, "destId", 1), "itself"),
         (("edges", 0, "cost", KeyError), "lacks 'cost'"), (("edges", 0, 7), "must be an object"), (("edges", KeyError), "lacks 'edges'"),
         (("edges", 1, {"sourceId": 32, "destId": 1, "cost": 0.0}), "cycle"), (("edges", 5, "cost", 5.0), "takes one time"),
+        (("edges", 0, "sourceId", 10**400), "below 2.63"), (("nodes", 0, "fpgaLatency", 1e308), "at most 1e.15 milliseconds"),
     ],
 )  # fmt: skip
 def test_malformed_layer_graphs_are_refused_in_a_sentence(change, what, tmp_path):
