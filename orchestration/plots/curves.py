@@ -159,8 +159,8 @@ def _draw(
     axes.set_xscale("log")
     _plain(axes)
     axes.set_xlim(0.9, grid[-1] * 1.02)
-    values = [y for _, _, y, _ in ends] + ([bound] if bound else [])
-    if values:
+    if ends:  # otherwise nothing ran there, and there may still be a bound
+        values = [y for _, _, y, _ in ends] + ([bound] if bound else [])
         starts = [float(m[np.isfinite(m)].max()) for _, m, _, _, _ in drawn if np.isfinite(m).any()]
         _y_axis(axes, min(values), min(max(starts), CUT_BEYOND * float(np.median([y for _, _, y, _ in ends]))))
     if bound:

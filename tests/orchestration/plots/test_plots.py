@@ -24,6 +24,7 @@ from orchestration.plots import comparison as comparison_plots
 from orchestration.plots import placed_graph, timeline
 from orchestration.plots.curves import proposed, search_curves
 from orchestration.plots.style import device_colours, method_styles, spread
+from orchestration.specs.results import CurvePoint
 from tests.orchestration.results import problem, small_study, trial
 
 
@@ -197,7 +198,9 @@ def test_graph_pictures_are_the_same_every_time(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_comparison_pictures_name_every_method(tmp_path: Path) -> None:
     results = [*small_study(12), trial("none", 0, problem("ga", None)), trial("late", 0, problem("gb", 2.0, evaluations=7))]
-    found = compare(collect(results, {("ga" * 4, False): 0.0009}))
+    results += [trial("m0", 0, problem("gn", None)), trial("m0", 0, problem("gz", 0.0))]  # nothing runs; takes no time
+    results += [trial("m0", 0, problem("gi", 1.0, curve=(CurvePoint(1, float("inf"), 0.1),)))]
+    found = compare(collect(results, {("ga" * 4, False): 0.0009, ("gn" * 4, False): 0.5}))
     for draw, name in (
         (comparison_plots.makespan_per_method, "makespan"), (comparison_plots.performance_profile, "profile"), (search_curves, "curves"),
         (partial(search_curves, points=proposed), "proposed"),
