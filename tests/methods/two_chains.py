@@ -21,14 +21,15 @@ from methods.testing.running import go
 
 LENGTH, SECONDS = 8, 0.01
 OPTIMUM = LENGTH * SECONDS
-WHOLE, STEPPED = 2000, 6400
-"""Budgets in evaluations: of learners that propose whole placements, and of those that move one task after another (200 episodes)."""
+SEARCH, WHOLE, STEPPED = 600, 2000, 6400
+"""Budgets in evaluations: of searches that the papers run for hundreds of placements, for thousands, and of learners that move one task
+after another (200 episodes)."""
 LEARNERS: dict[str, tuple[str, dict[str, Any], int]] = {
     "hsdag": ("hsdag", {}, WHOLE),
-    "gdp": ("gdp", {"repair": False}, WHOLE),
-    "mars": ("mars", {"repair": False}, WHOLE),
-    "hdp": ("hdp", {"repair": False}, WHOLE),
-    "rnn-placer": ("rnn-placer", {}, WHOLE),
+    "gdp": ("gdp", {"repair": False}, SEARCH),
+    "mars": ("mars", {"repair": False}, SEARCH),
+    "hdp": ("hdp", {"repair": False, "learning": {"learning_rate": 0.1}}, SEARCH),
+    "rnn-placer": ("rnn-placer", {}, SEARCH),
     "doppler": ("doppler", {"episodes": WHOLE}, WHOLE),
     "placeto": ("placeto", {"episodes": 200}, STEPPED),
     "giph": ("giph", {"episodes": 200}, STEPPED),
