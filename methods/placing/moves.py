@@ -72,13 +72,6 @@ def propose_move(graph: UnitGraph, device: np.ndarray, operator: int, seed: int,
     return _move(graph, device, operator, seed, size, draws)
 
 
-def random_move(
-    graph: UnitGraph, device: np.ndarray, operator: int, rng: np.random.Generator, chain: np.ndarray, critical: float
-) -> np.ndarray:
-    """`propose_move` from a random unit, with probability ``critical`` one of ``chain``, taking along 2 to U/2 units (log-uniform)."""
-    return draw_move(graph, device, operator, rng, chain, critical)
-
-
 class Neighbours:
     """Placements of a problem that are one move away from another, where no trace says what its critical path is: half of the moves begin
     on the path as `methods.placing.list_scheduling.planned` estimates it.
@@ -102,7 +95,7 @@ class Neighbours:
             self._chain = np.unique(self._unit[planned_chain(self._problem, placement)])
         for _ in range(self.TRIES):
             operator = int(rng.integers(len(OPERATORS)))
-            moved = random_move(self._graph, placement[self._heads].astype(np.int16), operator, rng, self._chain, 0.5)[self._unit]
+            moved = draw_move(self._graph, placement[self._heads].astype(np.int16), operator, rng, self._chain, 0.5)[self._unit]
             if (moved != placement)[self._matters].any():
                 break
         return moved.astype(np.int64)
@@ -110,7 +103,10 @@ class Neighbours:
 
 @numba.njit(cache=True, nogil=True)
 def draw_move(graph, device, operator, rng, chain, critical):
-    """`random_move`, for kernels; a generator gives the same numbers in compiled code as in NumPy's."""
+    """`propose_move` from a random unit, with probability ``critical`` one of ``chain``, taking along 2 to U/2 units (log-uniform).
+
+    For kernels and for Python: a generator gives the same numbers in compiled code as in NumPy's.
+    """
     on_chain = len(chain) > 0 and rng.random() < critical
     seed = chain[rng.integers(0, len(chain))] if on_chain else rng.integers(0, len(device))
     size = int(np.exp(rng.uniform(np.log(2.0), np.log(max(2.0, len(device) / 2) + 1))))

@@ -1,4 +1,4 @@
-"""``python -m tests.own_machine``: nine torch models placed on this machine's cores, measured in turn beside torch's own threads.
+"""``python -m tests.own_machine``: nine models placed on this machine's cores, measured in turn beside the runtime's own threads.
 
 Writes a record for each model below ``--output``, and a table of all that are there. Run it on a machine that does nothing else.
 """
@@ -32,10 +32,10 @@ MODELS = {
 """Sources, and sizes with which one run takes some tens of milliseconds on two cores."""
 
 
-def measure(name: str, on: str, settings: Settings) -> dict:
-    """Place one model; what came of it, and the gain over torch's own threads in the same rounds."""
+def measure(name: str, on: str, instances: int, settings: Settings) -> dict:
+    """Place one model; what came of it, and the gains over the runtime's own threads and over the faster core in the same rounds."""
     source, sizes = MODELS[name]
-    target = make_target(source, on, options=sizes)
+    target = make_target(source, on, options=sizes, instances=instances)
     try:
         with Parts() as tell:
             found = find(target, settings, tell)
@@ -45,6 +45,10 @@ def measure(name: str, on: str, settings: Settings) -> dict:
     own = next(c for c in found.candidates if c.kind == "own")
     best = min((c for c in found.candidates if c.samples and c.kind != "own"), key=lambda c: c.median)
     about["gain"] = dict(zip(("ratio", "low", "high"), ratio(best, own), strict=True)) if own.samples else None
+    measured = [c for c in found.candidates if c.samples]
+    core = min((c for c in measured if c.kind == "single" and "-" not in c.name), key=lambda c: c.median)
+    placed = min((c for c in measured if c.kind == "placed"), key=lambda c: c.median, default=None)
+    about["gain_of_dividing"] = dict(zip(("ratio", "low", "high"), ratio(placed, core), strict=True)) if placed else None
     about["best"], about["operations"], about["edges"] = best.name, found.problem.n_nodes, found.problem.graph.n_edges
     about["own"], about["seed"], about["settings"] = own.name, settings.seed, {"budget": settings.budget, "rounds": settings.rounds}
     return about
@@ -53,8 +57,9 @@ def measure(name: str, on: str, settings: Settings) -> dict:
 def table(folder: Path) -> str:
     """All records of a folder in Markdown, milliseconds."""
     lines = [
-        "| model | operations | torch, all threads | one core, the faster | best placement | chosen | simulated | gain over torch |",
-        "|---|--:|--:|--:|--:|---|--:|--:|",
+        "| model | operations | all threads | one core, the faster | best placement | chosen | simulated | gain over all threads "
+        "| gain of dividing over one core |",
+        "|---|--:|--:|--:|--:|---|--:|--:|--:|",
     ]
     for name in MODELS:
         path = folder / f"{name}.json"
@@ -62,15 +67,15 @@ def table(folder: Path) -> str:
             continue
         about = json.loads(path.read_text(encoding="utf-8"))
         if "error" in about:
-            lines.append(f"| {name} | {about['error']} |" + " |" * 6)
+            lines.append(f"| {name} | {about['error']} |" + " |" * 7)
             continue
         by_name = {c["name"]: c for c in about["candidates"]}
         cores = [c for c in about["candidates"] if c["kind"] == "single" and "-" not in c["name"] and c["measured"]]
-        best, gain = by_name[about["best"]], about["gain"]
+        best = by_name[about["best"]]
         shown = [_ms(by_name[about["own"]]), _ms(min(cores, key=lambda c: c["measured"])) if cores else "–", _ms(best)]
         simulated = f"{1e3 * best['simulated']:.2f}" if best["simulated"] else "–"
-        won = f"{100 * (1 - gain['ratio']):+.1f} % [{100 * (1 - gain['high']):+.1f}, {100 * (1 - gain['low']):+.1f}]" if gain else "–"
-        lines.append(f"| {name} | {about['operations']} | {' | '.join(shown)} | {about['chosen']} | {simulated} | {won} |")
+        gains = f"{_gain(about['gain'])} | {_gain(about['gain_of_dividing'])}"
+        lines.append(f"| {name} | {about['operations']} | {' | '.join(shown)} | {about['chosen']} | {simulated} | {gains} |")
     return "\n".join(lines) + "\n"
 
 
@@ -79,12 +84,17 @@ def _ms(candidate: dict) -> str:
     return f"{1e3 * candidate['measured']:.2f} [{1e3 * low:.2f}, {1e3 * high:.2f}]"
 
 
+def _gain(gain: dict | None) -> str:
+    return f"{100 * (1 - gain['ratio']):+.1f} % [{100 * (1 - gain['high']):+.1f}, {100 * (1 - gain['low']):+.1f}]" if gain else "–"
+
+
 def main() -> None:
     """Measure the models that are named, all by default; one that fails is said and leaves the others."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=f"of {', '.join(MODELS)}")
     parser.add_argument("--on", default=",".join([*(f"cpu:{c}" for c in cores), f"cpu:{ranges(cores)}"]))
+    parser.add_argument("--instances", type=int, default=1, help="of OpenVINO's CPU, with --on openvino")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=2000)
     parser.add_argument("--corrections", type=int, default=2)
@@ -97,7 +107,7 @@ def main() -> None:
     settings = Settings(budget=args.budget, rounds=args.rounds, corrections=args.corrections, fresh=args.fresh, seed=args.seed)
     for name in args.models:
         try:
-            about = measure(name, args.on, settings)
+            about = measure(name, args.on, args.instances, settings)
         except InputError as error:
             about = {"error": str(error)}
         path = args.output / f"{name}.json"

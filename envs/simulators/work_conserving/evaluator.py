@@ -67,18 +67,17 @@ class WorkConservingSimulator(BaseEvaluator):
         placements = as_placements(problem, _one_step(problem, placements))
         runs = []
         for sample in range(self.samples):
-            # The first sample's stream is the seed's own, so that one sample of it is what one run gives. Without noise nothing is drawn.
-            key = (
-                np.uint64(0)
-                if not self.noise
-                else noise_key(seed)
-                if sample == 0
-                else np.random.SeedSequence((seed, sample)).generate_state(1, np.uint64)[0]
-            )
-            runs.append(self._simulate(problem, placements, key, first, trace or problem.objective in ("energy", "total-cost")))
+            keep = trace or problem.objective in ("energy", "total-cost")
+            runs.append(self._simulate(problem, placements, self._key(seed, sample), first, keep))
         outcome = np.max([o for o, _, _ in runs], axis=0)
         seconds = np.array([s for _, s, _ in runs])
         return _measurements(self, problem, placements, outcome, seconds, runs[-1][2], seed, first, trace)
+
+    def _key(self, seed: int, sample: int) -> np.uint64:
+        """Of a sample's noise. The first one's is the seed's own, so that one sample is what one run gives; without noise nothing is drawn."""
+        if not self.noise:
+            return np.uint64(0)
+        return noise_key(seed) if sample == 0 else np.random.SeedSequence((seed, sample)).generate_state(1, np.uint64)[0]
 
     def _simulate(
         self, problem: Problem, placements: np.ndarray, key: np.uint64, first: int, keep: bool
