@@ -34,7 +34,7 @@ MODELS = {
 
 def measure(name: str, on: str, instances: int, settings: Settings) -> dict:
     """Place one model; what came of it, and the gains over the runtime's own threads and over the faster core in the same rounds."""
-    source, sizes = MODELS[name]
+    source, sizes = MODELS.get(name, (name, ()))
     target = make_target(source, on, options=sizes, instances=instances)
     try:
         with Parts() as tell:
@@ -61,10 +61,9 @@ def table(folder: Path) -> str:
         "| gain of dividing over one core |",
         "|---|--:|--:|--:|--:|---|--:|--:|--:|",
     ]
-    for name in MODELS:
-        path = folder / f"{name}.json"
-        if not path.is_file():
-            continue
+    order = list(MODELS)
+    for path in sorted(folder.glob("*.json"), key=lambda p: (order.index(p.stem) if p.stem in order else len(order), p.stem)):
+        name = path.stem
         about = json.loads(path.read_text(encoding="utf-8"))
         if "error" in about:
             lines.append(f"| {name} | {about['error']} |" + " |" * 7)
@@ -92,7 +91,7 @@ def main() -> None:
     """Measure the models that are named, all by default; one that fails is said and leaves the others."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=f"of {', '.join(MODELS)}")
+    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL", help=f"of {', '.join(MODELS)}; or a file")
     parser.add_argument("--on", default=",".join([*(f"cpu:{c}" for c in cores), f"cpu:{ranges(cores)}"]))
     parser.add_argument("--instances", type=int, default=1, help="of OpenVINO's CPU, with --on openvino")
     parser.add_argument("--rounds", type=int, default=20)
@@ -110,9 +109,9 @@ def main() -> None:
             about = measure(name, args.on, args.instances, settings)
         except InputError as error:
             about = {"error": str(error)}
-        path = args.output / f"{name}.json"
+        path = args.output / f"{Path(name).stem}.json"
         path.write_text(json.dumps({**about, "commit": commit, "command": sys.argv[1:]}, indent=1) + "\n", encoding="utf-8")
-        print(f"{name}: {about.get('error') or about['reason']}", flush=True)
+        print(f"{path.stem}: {about.get('error') or about['reason']}", flush=True)
     print(table(args.output))
 
 
