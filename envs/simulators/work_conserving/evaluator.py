@@ -74,7 +74,7 @@ class WorkConservingSimulator(BaseEvaluator):
         return _measurements(self, problem, placements, outcome, seconds, runs[-1][2], seed, first, trace)
 
     def _key(self, seed: int, sample: int) -> np.uint64:
-        """Of a sample's noise. The first one's is the seed's own, so that one sample is what one run gives; without noise nothing is drawn."""
+        """Of a sample's noise. The first one's is the seed's own, so one sample is what one run gives; without noise nothing is drawn."""
         if not self.noise:
             return np.uint64(0)
         return noise_key(seed) if sample == 0 else np.random.SeedSequence((seed, sample)).generate_state(1, np.uint64)[0]
