@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,7 +70,12 @@ def column(dtype: type, missing: Any = None, *, tail: tuple[int, ...] | None = N
 
 
 def columns(rows: Any) -> dict[str, Column]:
-    """The columns of a dataclass or of an instance of it, by name, in the order of their declaration."""
+    """The columns of a dataclass or of an instance of it, by name, in the order of their declaration; not to be changed."""
+    return _columns(rows if isinstance(rows, type) else type(rows))
+
+
+@lru_cache(maxsize=64)
+def _columns(rows: type) -> dict[str, Column]:
     return {
         f.name: replace(f.metadata["column"], optional=f.default is not MISSING) for f in fields(rows) if "column" in f.metadata
     }  # fmt: skip

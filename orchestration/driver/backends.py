@@ -15,6 +15,7 @@ from orchestration.driver import capacity, exposure
 from orchestration.driver.ray_start import start_ray
 from orchestration.folder.ledger import TrialEnd
 from orchestration.folder.lock import holder
+from orchestration.rewards.evaluators import in_worker, simulates
 from orchestration.rewards.fair_queue import NOBODY, Share
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.files import write_atomic
@@ -27,7 +28,6 @@ from orchestration.trials.worker import CaptureEnd, capture_graph, execute, lost
 
 WAIT_SECONDS = 0.25
 """Longest wait for a trial before the driver looks at its display again."""
-MAX_SIMULATORS = 16
 ACTOR_CHECK_SECONDS = 2.0
 """How often the driver looks after its actors."""
 KEPT_POLICIES = 64
@@ -175,14 +175,14 @@ class RayBackend:
         self._ray = ray
         self._count()
         self._node = ray.get_runtime_context().get_node_id()
-        self._service = None
+        self._service: Any = None
         from orchestration.driver.remote_task import Home, Keeper, run_task
         from orchestration.rewards.cluster_service import shared_by
         from orchestration.rewards.ray_service import actor, on_node, start_service
 
         if service:
             shared = None if address is None else shared_by(self._node, share)
-            self._service = start_service(simulators or min(self._cpus, MAX_SIMULATORS), self._folder, self._node, shared)
+            self._service = start_service(simulators, self._folder, self._node, shared)
         self._keeper: Any = None
         """Takes the checkpoints of trials on machines that do not see the folder; a Ray of this machine alone has no need of it."""
         if address is not None:
@@ -288,6 +288,9 @@ class RayBackend:
 
         grows = capacity.may_grow(self._ray.nodes())
         notes = exposure.notes([n["NodeManagerAddress"] for n in self._ray.nodes()]) + capacity.check(trials, self._nodes, grows)
+        if self._service is not None:
+            for kind in {t.evaluator.kind for t in trials if simulates(t.evaluator.kind) and not in_worker(t.evaluator)}:
+                self._service.shards.remote(kind)  # its simulators start meanwhile
         missing = unserved(sorted({t.evaluator.key for t in trials}))
         if missing and not grows:
             raise InputError(f"{missing}; start a node with that resource, or name another host")

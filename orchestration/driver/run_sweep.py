@@ -90,7 +90,7 @@ def run_sweep(
         output: folder of all sweeps; this one gets a folder of its name in it. One of `orchestration.folder.remote.output_folder` is
             mirrored at its URL.
         cpus: CPUs of the Ray started here.
-        simulators: processes of the reward service's pool; by default one a CPU, at most 16.
+        simulators: processes of the reward service's pool on each node; by default one a CPU, at most 16.
         share: whose run this is, and what part of a cluster's measuring hardware it gets while others want it too.
 
     Raises:

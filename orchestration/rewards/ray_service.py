@@ -4,16 +4,18 @@ to ``orchestration/rewards/service.py``."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import math
 import os
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -40,6 +42,10 @@ KEPT_PROBLEMS, KEPT_REFERENCES = 256, 4096
 """Problems that a simulator, and a service, keeps; the longest unused goes."""
 LOOK_SECONDS = 10.0
 """How often the service looks whether nodes with hardware have come or gone."""
+MAX_SIMULATORS = 16
+"""Of a node, unless the user says otherwise."""
+TOLD_SECONDS = 5.0
+"""How long a service waits for a shard's statistics."""
 
 
 def actor(cls: type, **options: Any) -> Any:
@@ -51,6 +57,16 @@ def actor(cls: type, **options: Any) -> Any:
 def on_node(node: str) -> Any:
     """The scheduling strategy that pins an actor to a node, given by its id."""
     return NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+class Shard(NamedTuple):
+    """Who serves simulations on a node."""
+
+    node: str
+    handle: Any
+    """None for the sweep's own service."""
+    hosts: int
+    """Simulators that it has, or will have."""
 
 
 class SimulatorActor:
@@ -127,7 +143,7 @@ class ActorHost(ABC):
         self.name = name
         self.pid: int | None = None
         self._problems = problems
-        self._where = where or {"scheduling_strategy": "SPREAD"}
+        self._where = where
         self._start()
 
     def _start(self) -> None:
@@ -174,10 +190,13 @@ class ActorHost(ABC):
 
 
 class SimulatorHost(ActorHost):
-    """The service's end of a process that simulates, beside others and without a lease."""
+    """The service's end of a process that simulates on its node, beside others and without a lease."""
 
     slots = 2
     lease_seconds: float | None = None
+
+    def __init__(self, name: str, problems: Mapping[str, Any], node: str) -> None:
+        super().__init__(name, problems, scheduling_strategy=on_node(node))
 
     async def ready(self) -> None:
         """At once: a simulator waits for no hardware of its own."""
@@ -270,6 +289,10 @@ class Serving:
             if len(self.problems) > KEPT_REFERENCES:
                 self.problems.popitem(last=False)
 
+    async def evaluate_all(self, asks: list[Ask]) -> list[Answer | ServiceError | None]:
+        """As `evaluate`, of several requests in one call: a call costs more than most requests do."""
+        return list(await asyncio.gather(*map(self.evaluate, asks)))
+
     async def evaluate(self, ask: Ask) -> Answer | ServiceError | None:
         """The answer, or why there is none; None if the problem must be registered first."""
         if ask.problem_hash not in self.problems:
@@ -307,27 +330,56 @@ class Serving:
 class ServiceActor(Serving):
     """A sweep's reward service in its own process, in front of a pool of simulators and, once asked for, real hosts.
 
+    Simulations are served by a shard on every node that has CPUs, which are actors of this class too: the one that a sweep starts has
+    them come and go with the nodes. A pool starts with the first request for it.
+
     Args:
-        simulators: processes of a pool of simulators.
+        simulators: processes of the pool of simulators of a node; None is one a CPU, at most `MAX_SIMULATORS`.
         folder: where it keeps what is measured for real; None keeps it in memory alone.
         shared: gives the host that stands for the cluster's own service of a key (`orchestration.rewards.cluster_service`), by which
             sweeps of a cluster share its hardware; None measures under this service alone.
     """
 
-    def __init__(self, simulators: int, folder: Path | None = None, shared: Callable[[str, Mapping[str, Any]], Host] | None = None) -> None:
+    def __init__(
+        self, simulators: int | None, folder: Path | None = None, shared: Callable[[str, Mapping[str, Any]], Host] | None = None
+    ) -> None:
         super().__init__(None if folder is None else MeasurementStore(folder / STORE))
-        self._simulators, self._shared = simulators, shared
-        self._add_simulators("simulator")
+        self._asked_for, self._shared = simulators, shared
+        self._node = ray.get_runtime_context().get_node_id()
+        self._shards: dict[str, Shard] = {}
+        self._looked_for_nodes = -math.inf
 
-    def _add_simulators(self, kind: str) -> None:
+    async def shards(self, kind: str) -> list[Shard]:
+        """Who serves simulations of ``kind``, one on each node with CPUs; this actor alone if there is none."""
+        if time.monotonic() - self._looked_for_nodes > LOOK_SECONDS / 2:
+            self._looked_for_nodes = time.monotonic()
+            self._follow(nodes_with_cpus())
+        if self._node in self._shards or not self._shards:
+            self._serves_simulations(kind)
+        return list(self._shards.values()) or [Shard(self._node, None, self._simulators(1))]
+
+    def _follow(self, nodes: Mapping[str, int]) -> None:
+        """A shard on each of these nodes, given with their CPUs, and on no other."""
+        for node in self._shards.keys() - nodes.keys():
+            if (gone := self._shards.pop(node).handle) is not None:
+                ray.kill(gone)
+        for node in nodes.keys() - self._shards.keys():
+            handle = None if node == self._node else start_service(self._asked_for, None, node)
+            self._shards[node] = Shard(node, handle, self._simulators(nodes[node]))
+
+    def _simulators(self, cpus: int) -> int:
+        return self._asked_for or max(1, min(cpus, MAX_SIMULATORS))
+
+    def _serves_simulations(self, kind: str) -> None:
         """A pool for simulators of ``kind``; each kind has its own, so that the cache is used where that pays."""
-        self.service.add_hosts(kind, [SimulatorHost(f"{kind}-{i}", self.problems) for i in range(self._simulators)])
+        if kind not in self.service.pools:
+            count = self._simulators(nodes_with_cpus().get(self._node, 1))
+            self.service.add_hosts(kind, [SimulatorHost(f"{kind}-{i}@{self._node[:6]}", self.problems, self._node) for i in range(count)])
 
     def _serves(self, ask: Ask) -> bool:
         if not simulates(ask.key):
             return super()._serves(ask)
-        if ask.key not in self.service.pools:
-            self._add_simulators(ask.key)
+        self._serves_simulations(ask.key)
         return True
 
     def _hosts(self, key: str, have: int) -> list[Host]:
@@ -338,12 +390,15 @@ class ServiceActor(Serving):
         return [] if usable or key not in offered() else [self._shared(key, self.problems)]
 
     async def statistics(self) -> dict[str, Any]:
-        """As its parent; of what the cluster shares, what its own service tells."""
+        """As its parent, with those of its shards; of what the cluster shares, what its own service tells."""
         found = await super().statistics()
         for key, pool in self.service.pools.items():
             for seat in pool.seats:
                 if not seat.quarantined and (told := await seat.host.statistics()) is not None:
                     found["keys"][key] = told
+        handles = [shard.handle for shard in self._shards.values() if shard.handle is not None]
+        for told in await asyncio.gather(*map(_told, handles)):
+            _add_statistics(found, told)
         return found
 
     async def keys(self) -> list[str]:
@@ -351,14 +406,40 @@ class ServiceActor(Serving):
         return sorted(self.service.pools)
 
 
+async def _told(shard: Any) -> dict[str, Any]:
+    """A shard's statistics; empty if it is silent, as one whose node has just gone."""
+    with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
+        found: dict[str, Any] = await asyncio.wait_for(shard.statistics.remote(), TOLD_SECONDS)
+        return found
+    return {"keys": {}, "cache": {}}
+
+
+def _add_statistics(found: dict[str, Any], told: dict[str, Any]) -> None:
+    """Add those of a shard to ``found``."""
+    for key, pool in told["keys"].items():
+        known = found["keys"].setdefault(key, {"queued": 0, "served": {}, "hosts": []})
+        known["queued"] += pool["queued"]
+        known["served"] = dict(Counter(known["served"]) + Counter(pool["served"]))
+        known["hosts"] = [*known["hosts"], *pool["hosts"]]
+    found["cache"] = {name: count + told["cache"].get(name, 0) for name, count in found["cache"].items()}
+
+
+def nodes_with_cpus() -> dict[str, int]:
+    """Nodes that are there and have CPUs, by id."""
+    return {n["NodeID"]: int(n["Resources"]["CPU"]) for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0) >= 1}
+
+
 def start_service(
-    simulators: int, folder: Path | None = None, node: str | None = None, shared: Callable[[str, Mapping[str, Any]], Host] | None = None
+    simulators: int | None,
+    folder: Path | None = None,
+    node: str | None = None,
+    shared: Callable[[str, Mapping[str, Any]], Host] | None = None,
 ) -> Any:
-    """The handle of a new service actor, which ends with this driver; Ray restarts it if its process dies.
+    """The handle of a new service actor, which ends with this process; Ray restarts it if its own dies.
 
     Args:
         simulators, folder, shared: see `ServiceActor`.
-        node: id of the node on which that folder lies.
+        node: id of the node on which that folder lies, or which a shard serves.
     """
     where = {} if node is None else {"scheduling_strategy": on_node(node)}
     return actor(ServiceActor, max_restarts=-1, max_concurrency=10_000, **where).remote(simulators, folder, shared)

@@ -37,6 +37,8 @@ from orchestration.rewards.messages import (
 
 SPLIT_ROWS = 256
 """Fewest rows worth a host of their own: larger requests are spread over hosts, smaller ones share a batch up to so many."""
+BATCH_SECONDS = 0.02
+"""Work of so long is worth a host of its own too, however few its rows: sending a batch costs some milliseconds."""
 HOST_ATTEMPTS = 3
 """How many hosts may fault over a batch before its rows come back as INFRASTRUCTURE."""
 
@@ -117,6 +119,8 @@ class Gauge:
         self.look = 2e-6
         self.measure = 1.0
         self.hits = 1.0
+        self.row: float | None = None
+        """As ``measure``, once something was measured."""
         self._turn = 0
 
     def pays(self) -> bool:
@@ -132,6 +136,12 @@ class Gauge:
     def measured(self, rows: int, seconds: float) -> None:
         """Take in how long measuring ``rows`` rows took."""
         self.measure += 0.2 * (seconds / rows - self.measure)
+        self.row = seconds / rows if self.row is None else self.row + 0.2 * (seconds / rows - self.row)
+
+    @property
+    def batch_rows(self) -> int:
+        """How many rows make a batch that is worth sending."""
+        return SPLIT_ROWS if not self.row else max(1, min(SPLIT_ROWS, round(BATCH_SECONDS / self.row)))
 
 
 @dataclass(eq=False)
@@ -146,6 +156,8 @@ class Pool:
     machine: str = ""
     """Fingerprint of the machine if the key does not name one."""
     gauge: Gauge = field(default_factory=Gauge)
+    called: bool = False
+    """Whether waiting work is about to be given to hosts."""
     served: Counter[str] = field(default_factory=Counter)
     """Rows measured for each sweep."""
 
@@ -301,7 +313,10 @@ class RewardService:
     async def _measure(self, pool: Pool, ask: Ask, placements: np.ndarray, reference: Any) -> Answer:
         """Queue the rows, spread over idle hosts if nobody else waits, and collect the answers."""
         idle = sum(seat.free > 0 for seat in pool.seats) if not pool.queue else 1
-        parts = max(1, min(idle, len(placements) // SPLIT_ROWS)) if pool.lease_rows is None else -(-len(placements) // pool.lease_rows)
+        if pool.lease_rows is None:
+            parts = max(1, min(idle, len(placements) // pool.gauge.batch_rows))
+        else:
+            parts = -(-len(placements) // pool.lease_rows)
         bounds = np.linspace(0, len(placements), parts + 1).astype(int).tolist()
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -310,12 +325,15 @@ class RewardService:
             rows = placements if parts == 1 else placements[low:high]
             jobs.append(Job(ask, rows, ask.first + low, reference if parts == 1 else None, now, loop.create_future()))
             pool.queue.push(ask.trial, ask.priority, jobs[-1], ask.share)
-        self._pump(pool)
+        if not pool.called:  # requests that come together share batches
+            pool.called = True
+            loop.call_soon(self._pump, pool)
         answers = await asyncio.gather(*(job.future for job in jobs))
         return join_answers(answers)
 
     def _pump(self, pool: Pool) -> None:
         """Give waiting work to free hosts, the least busy first."""
+        pool.called = False
         while pool.queue:
             seats = self._candidates(pool)
             if not seats:
@@ -339,7 +357,7 @@ class RewardService:
     @staticmethod
     def _batch(pool: Pool) -> list[Job]:
         """The next job and those behind it that can share its batch."""
-        job, most = pool.queue.pop(), pool.lease_rows or SPLIT_ROWS
+        job, most = pool.queue.pop(), pool.lease_rows or pool.gauge.batch_rows
         jobs, rows = [], 0
         while job is not None:
             jobs.append(job)
