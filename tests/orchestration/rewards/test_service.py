@@ -26,10 +26,10 @@ class FakeHost:
 
     pid = None
 
-    def __init__(self, name="fake", slots=1, lease=None, faults=0, gate=None, sleep=0.0, hardware=None, others=0.0, error=None):
+    def __init__(self, name="fake", slots=1, lease=None, faults=0, gate=None, sleep=0.0, hardware=None, others=0.0, error=None, takes=0.01):
         self.hardware, self.others, self.error = hardware, others, error
         self.name, self.slots, self.lease_seconds = name, slots, lease
-        self.faults, self.gate, self.sleep = faults, gate, sleep
+        self.faults, self.gate, self.sleep, self.takes = faults, gate, sleep, takes
         self.measured, self.batches, self.order, self.tokens, self.restarts = Counter(), [], [], [], 0
         self.now = self.most = self.readied = self.granted = 0
         self.references, self.firsts = [], []
@@ -62,7 +62,7 @@ class FakeHost:
             self.batches.append(len(placements))
             self.order.append(job.ask.trial)
             value = placements.sum(axis=1).astype(float)
-            return Answer(Rows(np.zeros(len(placements), np.int8), value, value, self.name), measuring_seconds=0.01)
+            return Answer(Rows(np.zeros(len(placements), np.int8), value, value, self.name), measuring_seconds=self.takes)
         finally:
             self.now -= 1
 

@@ -169,7 +169,7 @@ def test_rows_keep_their_streams_however_a_request_is_cut():
 
 
 def test_a_batch_is_filled_to_its_last_row():
-    host = FakeHost()
+    host = FakeHost(takes=1e-6)
     behind_a_gate([host], ask(rows(1), shared=False), *(ask(rows(128, i), trial=str(i)) for i in range(3)))
     assert host.batches == [1, 256, 128]
 
