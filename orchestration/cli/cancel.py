@@ -1,4 +1,4 @@
-"""``placewright cancel``: stop a running sweep cleanly; running it again goes on."""
+"""``placewright cancel``: stop a running sweep cleanly, through its URL from any machine; running it again goes on."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ def run(args: argparse.Namespace) -> int:
     """Stop it and say so; 1 if it does not end in time."""
     from orchestration.analysis.load import sweep_folder
     from orchestration.commands.status import cancel
+    from orchestration.folder.mirror import stop
+    from orchestration.folder.remote import url_of
     from orchestration.tracking.stale import close_stale
 
     folder = sweep_folder(args.sweep, args.output, started=False)
     close_stale(folder.parent)
-    ended = cancel(folder, args.timeout)
+    url = url_of(folder.parent)
+    ended = cancel(folder, args.timeout) if url is None else stop(f"{url}/{folder.name}", args.timeout)
     print(f"{folder.name}: {'stopped' if ended else f'still running after {args.timeout:g} s'}")
     return 0 if ended else 1

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from envs.problem.errors import InputError
 from orchestration.folder.ledger import entries
 from orchestration.folder.lock import holder, is_active
+from orchestration.folder.mirror import driven
 from orchestration.specs.layout import CHECKPOINT, LEDGER, SEARCHES, trial_folder
 
 if TYPE_CHECKING:
@@ -78,10 +79,11 @@ def sweep_status(sweep: Sweep, folder: Path) -> SweepStatus:
         if result.status == "failed":
             last = (result.traceback or "").strip().splitlines()[-1:] or ["unknown"]
             failures.append((key, f"{trial.label} on {trial.problem_label}, seed {trial.seed}", last[0]))
-    over = (folder / SEARCHES).exists() and not is_active(folder)
+    active = is_active(folder) or driven(folder.parent, sweep.name)
+    over = (folder / SEARCHES).exists() and not active
     for stage, most in searched.items():
         stages[stage]["waiting"] += 0 if over else max(0, most - sum(stages[stage].values()))
-    return SweepStatus(sweep.name, is_active(folder), {k: dict(v) for k, v in stages.items()}, tuple(failures))
+    return SweepStatus(sweep.name, active, {k: dict(v) for k, v in stages.items()}, tuple(failures))
 
 
 def cancel(folder: Path, timeout: float) -> bool:

@@ -36,6 +36,8 @@ SILENT_SECONDS = 30.0
 """A driver that has not written its beat for so long is taken for dead."""
 END_SECONDS = 60.0
 """How long the end of a sweep waits for a URL that cannot be reached."""
+CANCEL = "cancel.json"
+"""At the URL: which driver is asked to stop."""
 HELD = "mirror.json"
 """In the folder: of which epoch it is, and until when all was sent."""
 GROWING = (JOURNAL, LEDGER)
@@ -69,7 +71,9 @@ def assembled(remote: Remote, files: dict[str, int], name: str) -> tuple[int, Ca
 
 def pull(remote: Remote, folder: Path, files: dict[str, int], *, trials: bool = True) -> None:
     """Bring ``folder`` to what the URL has; what else it holds of growing files is lost, since another driver went on without it."""
-    plain = [name for name in files if name != DRIVER and not _PART.fullmatch(name) and (trials or not name.startswith(TRIALS))]
+    plain = [
+        name for name in files if name not in (DRIVER, CANCEL) and not _PART.fullmatch(name) and (trials or not name.startswith(TRIALS))
+    ]
     remote.fetch(plain, folder)
     for name in GROWING:
         _, read, parts = assembled(remote, files, name)
@@ -230,10 +234,7 @@ class Mirror:
     # --- who writes there
 
     def _driver(self) -> dict[str, Any]:
-        with contextlib.suppress(ValueError):
-            found = json.loads(self._remote.read(DRIVER) or b"{}")
-            return found if isinstance(found, dict) else {}
-        return {}
+        return _read(self._remote, DRIVER)
 
     def _beat(self, ended: bool = False) -> None:
         about = {
@@ -245,6 +246,9 @@ class Mirror:
         now = self._driver()
         if now.get("id") == self._id:
             self._beat()
+            if _read(self._remote, CANCEL).get("id") == self._id:
+                self._remote.remove([CANCEL])
+                os.kill(os.getpid(), signal.SIGTERM)
         elif int(now.get("epoch", 0)) >= self.epoch and not self.taken:
             self.taken = _who(now)
             self._stop.set()
@@ -337,6 +341,47 @@ class Mirror:
         self._remote.write(f"{name}.parts/{self.epoch:06d}-{self._number:08d}-{begin:016d}", data)
         self._number += 1
         self._sizes[name] = begin + len(data)
+
+
+def _read(remote: Remote, name: str) -> dict[str, Any]:
+    """A small file of JSON; empty if there is none."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(remote.read(name) or b"{}")
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def driven(home: Path, sweep: str) -> bool:
+    """Whether a driver on whatever machine has lately written to the URL that ``home`` stands for, by this machine's clock."""
+    url = url_of(home)
+    driver = {} if url is None else _read(Remote(f"{url}/{safe_name(sweep)}"), DRIVER)
+    return bool(driver) and not driver.get("ended") and time.time() - float(driver.get("beat", 0.0)) < SILENT_SECONDS
+
+
+def stop(url: str, timeout: float) -> bool:
+    """Ask the driver that writes to a sweep's URL, on whatever machine, to stop as at Ctrl-C; whether it did so within ``timeout`` seconds.
+
+    Raises:
+        InputError: if no driver writes there, or the one that did says nothing any more.
+    """
+    remote = Remote(url)
+    before = _read(remote, DRIVER)
+    if not before or before.get("ended"):
+        raise InputError(f"no driver is running the sweep at {url}; placewright status shows how far it came")
+    remote.write(CANCEL, json.dumps({"id": before.get("id")}).encode())
+    deadline, beats = time.monotonic() + timeout, {before.get("beat")}
+    while time.monotonic() < deadline:
+        now = _read(remote, DRIVER)
+        if now.get("ended") or now.get("id") != before.get("id"):
+            return True
+        beats.add(now.get("beat"))
+        time.sleep(0.5)
+    if len(beats) == 1:
+        remote.remove([CANCEL])
+        raise InputError(
+            f"{_who(before)} said nothing for {timeout:g} s; it may have died with its machine, and running the sweep again goes on"
+        )
+    return False
 
 
 def _stamped(folder: Path, path: Path) -> Iterator[tuple[str, tuple[int, int]]]:

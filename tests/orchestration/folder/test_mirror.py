@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +25,7 @@ from orchestration.commands.status import sweep_status
 from orchestration.driver.run_sweep import run_sweep
 from orchestration.folder import mirror as module
 from orchestration.folder.ledger import entries
-from orchestration.folder.mirror import Mirror, assembled, mirrored
+from orchestration.folder.mirror import Mirror, assembled, driven, mirrored, stop
 from orchestration.folder.remote import Remote, output_folder, output_view, url_of
 from tests.orchestration.chaos import ROOT
 from tests.orchestration.sweeps_for_tests import small_sweep
@@ -122,6 +123,30 @@ def test_a_second_driver_is_refused_while_the_first_writes(url, tmp_path, monkey
         Mirror(url, tmp_path / "two", lambda _line: None).claim()
     first.close()
     begun(url, tmp_path / "two").close()
+
+
+def test_a_driver_is_stopped_through_its_url(url, tmp_path, monkeypatch):
+    stopped = []
+    monkeypatch.setattr(module.os, "kill", lambda pid, number: stopped.append(number))
+    monkeypatch.setattr(module, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "url_of", lambda _home: url.rpartition("/")[0])
+    with pytest.raises(InputError, match="no driver is running"):
+        stop(url, 1.0)
+    mirror = begun(url, tmp_path / "one", ledger="")
+    assert driven(tmp_path, url.rpartition("/")[2])
+    assert not stop(url, 0.5) and stopped == [signal.SIGTERM], "it was told, and goes on"
+    mirror.close()
+    assert not driven(tmp_path, url.rpartition("/")[2])
+    later = begun(url, tmp_path / "one")
+    threading.Timer(0.3, later.close).start()
+    assert stop(url, 20.0)
+    assert not any("cancel" in name for name in Remote(url).files())
+    silent = begun(url, tmp_path / "one")
+    silent._stop.set()
+    for thread in silent._threads:
+        thread.join()
+    with pytest.raises(InputError, match=r"said nothing for 0\.3 s; it may have died"):
+        stop(url, 0.3)
 
 
 def test_a_driver_that_is_silent_is_taken_for_dead(url, tmp_path, monkeypatch):
