@@ -1,4 +1,4 @@
-"""``python -m tests.relocation_counts``: GiPH's Figure 7 (b), how often each task of a deep learning graph is moved in a search of 2 |V| steps.
+"""``python -m tests.relocation_counts``: GiPH's Figure 7 (b), how often a search of 2 |V| steps moves each task of a deep learning graph.
 
 Trained as sweeps/giph/fig7.yaml says (200 episodes on the training graphs, three seeds), on its first test graph of each of the ten cells.
 No Ray, no ledger: what is printed is all that it makes.
