@@ -1,4 +1,4 @@
-"""What was learned: parameters of policies that complement each other, and how each did on the graphs of training.
+"""What was learned: parameters of policies that complement each other, and how each, and each heuristic, did on the graphs of training.
 
 A new problem is compared with those of training by the numbers of its graph (`methods.foresight.features.GRAPH`); policies are tried in the
 order that would have been best on the problems most like it: first the one that is best on the average, then always the one that would
@@ -15,26 +15,29 @@ import numpy as np
 
 from envs.problem.errors import InputError
 from methods.foresight.policy import SIZE
+from methods.placing.starts import COARSE
 from methods.placing.varied_schedules import KINDS
 
 SHIPPED = Path(__file__).with_name("policy.npz")
+HEURISTICS = KINDS + len(COARSE)
+"""One-go heuristics that are tried like policies: list schedules as they are, then placements that are none."""
 LIKENESS = 0.6
 """Distance of graph features at which a problem of training counts exp(-1/2) of one that is equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Experts:
-    """K policies, of which the first `KINDS` are the list schedules of `methods.placing.varied_schedules` as they are."""
+    """K policies, of which the first `HEURISTICS` are the list schedules of `methods.placing.varied_schedules` and `COARSE`."""
 
     thetas: np.ndarray
-    """Parameters of the learned ones, float64[K - KINDS, SIZE]."""
+    """Parameters of the learned ones, float64[K - HEURISTICS, SIZE]."""
     graphs: np.ndarray
     """Graph features of the problems of training, float64[N, G]."""
     gains: np.ndarray
     """Logarithm of makespan over HEFT's, of each problem by each policy, float64[N, K]."""
 
     def __post_init__(self) -> None:
-        if self.thetas.ndim != 2 or self.thetas.shape[1] != SIZE or self.gains.shape != (len(self.graphs), KINDS + len(self.thetas)):
+        if self.thetas.ndim != 2 or self.thetas.shape[1] != SIZE or self.gains.shape != (len(self.graphs), HEURISTICS + len(self.thetas)):
             raise InputError(f"policies of foresight have shapes {self.thetas.shape} and {self.gains.shape}; they are of another version")
 
     def order(self, graph: np.ndarray, count: int) -> np.ndarray:

@@ -10,9 +10,10 @@ import numpy as np
 from envs.problem.problem import Problem
 from methods.placing.list_scheduling import Tasks, _downward, _upward, mean_costs, tasks_of
 
-GRAPH = ("one", "transfers", "width", "heterogeneity", "size", "devices", "chain")
+GRAPH = ("one", "transfers", "width", "heterogeneity", "size", "devices", "chain", "bound", "memory")
 """Of the graph: a constant; logarithms of transfer time to compute time, of its mean width to the devices, of the spread of times between
-devices, of the numbers of nodes and devices, and of nodes to levels."""
+devices, of the numbers of nodes and devices, and of nodes to levels; the part of pairs of a node and a device that may not be; and how much
+memory is needed, of what there would be if every device had as much as the one with the least."""
 NODE = ("upward", "downward", "slack", "seconds", "spread", "in", "out", "sent", "received")
 """Of a node: ranks and slack to the critical path; its mean seconds, their spread between devices; its degrees; its transfers."""
 PAIR = ("optimistic", "slower", "sent", "crowded", "onward")
@@ -54,7 +55,9 @@ def features(problem: Problem, seconds: np.ndarray) -> Features:
     spread = np.nan_to_num(np.nanstd(masked, axis=1) / (mean + 1e-300))
     node = _nodes((up, down, mean, spread), (producers, consumers), transfer)
     levels = max(1.0, float(_upward(tasks, np.ones(len(seconds)), np.zeros_like(transfer)).max()))
-    graph = _graph(mean, transfer, float(up.max()), float(spread.mean()), seconds.shape, levels)
+    full = float(problem.held_bytes.sum() / (problem.network.memory.min() * feasible.shape[1]))
+    limits = (1.0 - float(feasible.mean()), min(1.0, full))
+    graph = _graph(mean, transfer, float(up.max()), float(spread.mean()), seconds.shape, levels, limits)
     return Features(graph, node, pair, rank, producers, consumers)
 
 
@@ -84,13 +87,15 @@ def _nodes(costs: tuple[np.ndarray, ...], ends: tuple[np.ndarray, np.ndarray], t
     return np.stack([up / path, down / path, 1.0 - (up + down) / path, np.log1p(mean / average), spread, *logs], axis=1)
 
 
-def _graph(mean: np.ndarray, transfer: np.ndarray, path: float, spread: float, shape: tuple[int, ...], levels: float) -> np.ndarray:
+def _graph(
+    mean: np.ndarray, transfer: np.ndarray, path: float, spread: float, shape: tuple[int, ...], levels: float, limits: tuple[float, float]
+) -> np.ndarray:
     """`GRAPH`, float64[G]."""
     (v, d), average = shape, max(float(mean.mean()), 1e-300)
     ratio = float(transfer.mean()) / average if len(transfer) else 0.0
     numbers = [
         1.0, np.log(ratio + 1e-3) / 4, np.log(max(mean.sum() / max(path, 1e-300) / d, 1e-3)) / 3, np.log(spread + 0.05) / 2 + 0.5,
-        np.log(v / 100) / 4, np.log(d / 8) / 2, np.log(v / levels / 4) / 3,
+        np.log(v / 100) / 4, np.log(d / 8) / 2, np.log(v / levels / 4) / 3, *limits,
     ]  # fmt: skip
     return np.clip(np.array(numbers), -1.5, 1.5)
 

@@ -4,10 +4,10 @@ A policy is a graph network (`methods.foresight.policy`) that says of every oper
 made of PEFT's optimistic cost table and other estimates, weighted for the graph and the operation) and which operation is served first;
 list scheduling turns that into a placement (`methods.foresight.schedule`). The policies were trained by an evolution strategy on makespans
 relative to HEFT's, over many graphs; those that complement each other are shipped, and tried in the order that suits graphs like this one
-(`methods.foresight.experts`). So the first placement costs one evaluation.
+(`methods.foresight.experts`), and so are some one-go heuristics. So the first placement costs one evaluation.
 
-After the first ``experts`` placements come the one-go heuristics, and then the search of `methods.searching.space`, whose kinds are the
-policies besides HEFT, CPOP and earliest finish. Where a trace shows that operations take other times than the problem says
+After the first ``experts`` placements come the other one-go heuristics, and then the search of `methods.searching.space`, whose kinds are
+the policies besides HEFT, CPOP and earliest finish. Where a trace shows that operations take other times than the problem says
 (`methods.foresight.beliefs`), policies and search go on with corrected times, and what they now propose is tried first.
 
 For ``throughput`` and ``energy`` the policies were not trained; there the one-go heuristics come first.
@@ -27,11 +27,12 @@ from envs.problem.problem import Problem
 from envs.problem.ranges import Count, CountOrNone
 from methods.contract.method import Method, Proposal
 from methods.foresight.beliefs import Beliefs
-from methods.foresight.experts import Experts, shipped
+from methods.foresight.experts import HEURISTICS, Experts, shipped
 from methods.foresight.features import Features, features
 from methods.foresight.policy import guide
 from methods.foresight.schedule import guided_schedules
 from methods.placing.constraints import fit_memory
+from methods.placing.starts import coarse_starts
 from methods.placing.varied_schedules import KINDS, varied_schedules
 from methods.searching.space import Points, SpaceSearch, SpaceSettings, one_go_points
 
@@ -61,16 +62,17 @@ class Foresight(Method):
         self._experts, self._features = experts, features(self.problem, self.problem.compute_seconds)
         self._factors, self._round = np.ones(self.problem.compute_seconds.shape), 0
         self._order = experts.order(self._features.graph, self.config.experts)
+        self._decoded = self._order[(self._order < KINDS) | (self._order >= HEURISTICS)]
         vars(self).pop("_search", None)
 
     @cached_property
     def _search(self) -> SpaceSearch:
         """Made when it is first asked for: its starts take time, and whoever builds a method may only want to know that it can be."""
-        first = self._placed(Points.plain(self.problem, self._order))
+        first = self._first(self.problem, self._features, self._order)
         given = one_go_points(self.problem, int(self.seed.generate_state(1)[0] >> 1))
         plain = self._placed(Points.plain(self.problem, np.arange(KINDS)))
-        starts = [first, given, plain] if self.problem.objective == "makespan" else [given, plain, first]
-        kinds = np.unique(np.concatenate((np.arange(KINDS), self._order)))
+        starts = [first.join(given), plain] if self.problem.objective == "makespan" else [given, plain, first]
+        kinds = np.unique(np.concatenate((np.arange(KINDS), self._decoded)))
         return SpaceSearch(self.problem, self.config, self.rng, self._decode, starts, kinds)
 
     def _placed(self, points: Points) -> Points:
@@ -82,9 +84,9 @@ class Foresight(Method):
 
     def propose(self, n: int) -> list[Proposal]:
         first = None
-        if self._beliefs.wrong and self.config.refresh:
-            turn = (self._round * self.config.refresh + np.arange(self.config.refresh)) % len(self._order)
-            first = self._placed(Points.plain(self.problem, self._order[turn]))
+        if self._beliefs.wrong and self.config.refresh and len(self._decoded):
+            turn = (self._round * self.config.refresh + np.arange(self.config.refresh)) % len(self._decoded)
+            first = self._placed(Points.plain(self.problem, self._decoded[turn]))
             if len(self._search.elite.value):
                 best = self._search.elite.take(np.zeros(1, dtype=np.int64))
                 first = self._placed(best).join(first)
@@ -103,8 +105,16 @@ class Foresight(Method):
     def place(self, problem: Problem) -> np.ndarray:
         """The first placement int16[V] that the policies propose."""
         seen = features(problem, problem.compute_seconds)
-        points = Points.plain(problem, self._experts.order(seen.graph, 1))
-        return fit_memory(problem, _decode(problem, self._experts, seen, points, np.ones(problem.compute_seconds.shape)))[0]
+        return self._first(problem, seen, self._experts.order(seen.graph, 1)).placement[0]
+
+    def _first(self, problem: Problem, seen: Features, order: np.ndarray) -> Points:
+        """What heuristics and policies propose, of the kinds int64[N]; what is no list schedule is varied from HEFT, like other starts."""
+        coarse = (order >= KINDS) & (order < HEURISTICS)
+        points = Points.plain(problem, np.where(coarse, 0, order))
+        points.placement = _decode(problem, self._experts, seen, points, np.ones(problem.compute_seconds.shape))
+        points.placement[coarse] = coarse_starts(problem, 0)[order[coarse] - KINDS]
+        points.placement = fit_memory(problem, points.placement)
+        return points
 
     def policy(self) -> dict[str, Any]:
         return self._experts.state()
@@ -137,11 +147,11 @@ def _decode(problem: Problem, experts: Experts, seen: Features, points: Points, 
     """Placements int16[N, V] of points under seconds that are ``factors`` float64[V, D] times the cost model's."""
     found = np.empty(points.placement.shape, dtype=np.int16)
     varied = np.exp(points.factors.astype(np.float64)) * factors
-    plain, guided = np.flatnonzero(points.kind < KINDS), np.flatnonzero(points.kind >= KINDS)
+    plain, guided = np.flatnonzero(points.kind < KINDS), np.flatnonzero(points.kind >= HEURISTICS)
     if len(plain):
         found[plain] = varied_schedules(problem, varied[plain], points.dearer[plain], points.kind[plain])
     if len(guided):
-        guidance = guide(seen, experts.thetas[points.kind[guided] - KINDS])
+        guidance = guide(seen, experts.thetas[points.kind[guided] - HEURISTICS])
         guidance = guidance._replace(dearer=guidance.dearer * points.dearer[guided])
         found[guided] = guided_schedules(problem, problem.compute_seconds * varied[guided], guidance)
     return found

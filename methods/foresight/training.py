@@ -7,16 +7,7 @@ what lowers the best the most, greedily ("Hydra"; see `methods.foresight.experts
 
 A simulator is given from outside: `orchestration.commands.train_foresight` is the command.
 
-**The shipped policy** came from forerunners of this code, one run of each of two forms, both with seed 0. It is not reproduced bit for bit:
-both runs were stopped by the clock, and they differ from this code in details.
-
-- The first (300 generations of 20 problems out of 72, 144,000 evaluations) had a constant rate of 0.03 and a decay of 0.0005, and gave its
-  best vector on 20 fresh layered graphs, and its last. It had 40 layered graphs, `light-zfnet512` in place of `light-bvlc-alexnet`, four of
-  the five kinds of recurrent networks, three sharded products, and nothing perturbed.
-- The second (730 generations of 28 problems out of 134, 490,560 evaluations) is `evolve`; half of the models were perturbed, by 0.3.
-- Then 230 policies were tried on 144 problems (33,120 evaluations): these four vectors, 220 perturbations of them, drawn with shares 0.35,
-  0.15, 0.3 and 0.2 instead of equal ones, and the six list schedules.
-- All of them also had a small fork-join workflow of the training families on three networks, which here is left out.
+**The shipped policy** is what ``python -m orchestration.commands.train_foresight --seed 0 --generations 400 --output policy.npz`` wrote.
 """
 
 from __future__ import annotations
@@ -28,14 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.problem.measurement import Evaluator
-from methods.foresight.experts import Experts
+from methods.foresight.experts import HEURISTICS, Experts
 from methods.foresight.families import LAYERED, Example
 from methods.foresight.features import features
 from methods.foresight.policy import SIZE, guide, initial
 from methods.foresight.schedule import guided_schedules
 from methods.placing.constraints import fit_memory
 from methods.placing.meta_ops import enumerate_meta_ops
-from methods.placing.starts import good_starts
+from methods.placing.starts import coarse_starts, good_starts
 from methods.placing.varied_schedules import KINDS, varied_schedules
 
 TRIES = (1, 2, 5, 10)
@@ -45,7 +36,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Numbers of a training. The defaults are those of the shipped policy's second run and of its portfolio."""
+    """Numbers of a training."""
 
     generations: int | None = None
     """Of each run; None trains until the time is over, which is not the same twice."""
@@ -80,7 +71,8 @@ class Course:
         starts = good_starts(self.problem, 0)
         if (self.problem.graph.meta_op >= 0).any():
             starts = np.concatenate((starts, enumerate_meta_ops(self.problem)[None]))
-        given, self._plain = self._makespans(starts), self._makespans(self._list_schedules())
+        given = self._makespans(starts)
+        self._plain = self._makespans(np.concatenate((self._list_schedules(), coarse_starts(self.problem, 0))))
         self.best = float(min(given.min(), self._plain.min()))
         self.heft = float(given[0]) if np.isfinite(given[0]) else self.best
         """Seconds by HEFT, or by the best heuristic where HEFT's placement cannot run."""
@@ -97,7 +89,7 @@ class Course:
         return self._relative(self._makespans(guided_schedules(self.problem, seconds, guide(self.features, thetas))), cap)
 
     def all_gains(self, thetas: np.ndarray) -> np.ndarray:
-        """The same of the list schedules as they are and then of the policies, float64[KINDS + B]."""
+        """The same of the heuristics and then of the policies, float64[HEURISTICS + B]."""
         parts = [self.gains(thetas[i : i + 32]) for i in range(0, len(thetas), 32)]
         return np.concatenate([self._relative(self._plain, 3.0), *parts])
 
@@ -111,9 +103,9 @@ class Course:
 
 
 def shares(families: Sequence[str]) -> np.ndarray:
-    """Weights of problems, float64[N] with sum 1: one half for all layered graphs, and equal parts of the rest for each other family."""
+    """Weights of problems, float64[N] with sum 1: a third for all layered graphs, and equal parts of the rest for each other family."""
     names = np.array(families)
-    weight = np.array([(1.0 if f == LAYERED else 1.0 / max(1, len(set(families)) - 1)) / (names == f).sum() for f in families])
+    weight = np.array([(0.5 if f == LAYERED else 1.0 / max(1, len(set(families)) - 1)) / (names == f).sum() for f in families])
     return weight / weight.sum()
 
 
@@ -165,8 +157,8 @@ def portfolio(bases: np.ndarray, courses: Sequence[Course], settings: TrainingSe
     thetas = np.concatenate((bases, drawn + noise)).astype(np.float32).astype(np.float64)
     gains = np.stack([c.all_gains(thetas) for c in courses])
     progress(f"tried {gains.shape[1]} policies on {len(courses)} problems ({gains.size} evaluations)")
-    kept = choose(gains[:, KINDS:], [c.family for c in courses], settings.kept, settings.best)
-    columns = np.concatenate((np.arange(KINDS), KINDS + kept))
+    kept = choose(gains[:, HEURISTICS:], [c.family for c in courses], settings.kept, settings.best)
+    columns = np.concatenate((np.arange(HEURISTICS), HEURISTICS + kept))
     return Experts(thetas[kept], np.stack([c.features.graph for c in courses]), gains[:, columns])
 
 

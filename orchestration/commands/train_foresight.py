@@ -1,7 +1,8 @@
 """``python -m orchestration.commands.train_foresight``: trains the policies of ``foresight`` again, and says what they are worth.
 
 Run it in the repository, for it reads workflows and networks of ``sweeps/benchmark``. What the shipped policy was trained with stands in
-`methods.foresight.training`. To ship what was written, put it in the place of ``methods/foresight/policy.npz``.
+`methods.foresight.training`. To ship what was written, put it in the place of ``methods/foresight/policy.npz``. An output that is a folder
+holds a policy that ``placewright place FILE --policy FOLDER`` and sweeps start from.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
 from methods.foresight.experts import Experts
 from methods.foresight.families import Example, examples, layered
+from methods.foresight.foresight import Foresight
 from methods.foresight.training import TRIES, Course, Progress, TrainingSettings, evolve, held_out, left_out, portfolio
+from orchestration.specs.canonical import FrozenDict
+from orchestration.specs.layout import POLICY
+from orchestration.specs.policies import describe_policy
+from orchestration.specs.state_files import save_state
+from orchestration.specs.trial import Budget, EvaluatorSpec, ProblemSpec, Trial
 
 APART = 1_000_000
 """Between seeds of graphs of training, of the portfolio and of validation, so that no graph is in two."""
@@ -33,7 +40,7 @@ def train(settings: TrainingSettings, seed: int, runs: int, graphs: int, benchma
         seed: of everything that is drawn.
         runs: number of trainings.
         graphs: layered graphs of each training; the portfolio has as many, fresh ones.
-        benchmark: the folder ``sweeps/benchmark``; None trains on layered graphs only.
+        benchmark: the folder ``sweeps/benchmark``; None trains on layered graphs, some of them constrained, only.
         progress: is given lines of progress and, at the end, of validation.
     """
     bases = []
@@ -48,6 +55,16 @@ def train(settings: TrainingSettings, seed: int, runs: int, graphs: int, benchma
     _table("left out", tried, left_out(experts, tried), progress)
     _table("never seen", fresh, held_out(experts, fresh), progress)
     return experts
+
+
+def write_folder(experts: Experts, folder: Path, seed: int) -> None:
+    """Leaves the policies as a trial would that had learned them."""
+    folder.mkdir(exist_ok=True)
+    config = FrozenDict(asdict(Foresight.Config()))
+    problems = ProblemSpec(FrozenDict({}), FrozenDict({}), graph_label="training", network_label="families")
+    trial = Trial("foresight", "foresight", config, (problems,), EvaluatorSpec(), Budget(1), seed, kind="pretrain")
+    describe_policy(folder, trial)
+    save_state(folder / POLICY, experts.state())
 
 
 def _courses(found: Sequence[Example]) -> list[Course]:
@@ -73,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=2, help="trainings that the portfolio is made of (2)")
     parser.add_argument("--graphs", type=int, default=60, help="layered graphs per training (60)")
     parser.add_argument("--benchmark", type=Path, default=Path("sweeps/benchmark"), metavar="FOLDER", help="sweeps/benchmark")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.npz", help="where to write the policies")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE.npz", help="where to write the policies; without .npz a folder")
     args = parser.parse_args(arguments)
     for name in ("seconds", "generations", "runs", "graphs"):
         if getattr(args, name) is not None and not getattr(args, name) > 0:
@@ -87,7 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    experts.save(args.output)
+    if args.output.suffix == ".npz":
+        experts.save(args.output)
+    else:
+        write_folder(experts, args.output, args.seed)
     print(f"wrote {args.output} after {time.process_time() - begin:.0f} s of CPU time")
     return 0
 

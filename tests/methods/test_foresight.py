@@ -7,12 +7,11 @@ from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
 from envs.simulators.misjudged import Misjudged, true_problem
 from methods.foresight.beliefs import Beliefs
-from methods.foresight.experts import Experts, shipped
+from methods.foresight.experts import HEURISTICS, Experts, shipped
 from methods.foresight.features import GRAPH, NODE, PAIR, RANK, features
 from methods.foresight.policy import SIZE, guide, initial
 from methods.foresight.schedule import Guidance, guided_schedules
 from methods.placing.list_scheduling import heft
-from methods.placing.varied_schedules import KINDS
 from methods.testing.problems import brute_force, constrained_toy, random_problem, topcuoglu, toy
 from methods.testing.running import go, make
 
@@ -44,11 +43,11 @@ def test_features_are_finite_and_of_the_promised_shape(problem):
 
 
 def test_policies_that_were_best_on_graphs_alike_come_first_and_then_those_that_complement_them():
-    gains = np.zeros((2, KINDS + 3))
-    gains[:, KINDS:] = [[-0.3, 0.0, -0.5], [0.0, -0.4, 0.3]]
+    gains = np.zeros((2, HEURISTICS + 3))
+    gains[:, HEURISTICS:] = [[-0.3, 0.0, -0.5], [0.0, -0.4, 0.3]]
     experts = Experts(np.zeros((3, SIZE)), np.array([[0.0] * len(GRAPH), [5.0] * len(GRAPH)]), gains)
-    assert experts.order(np.full(len(GRAPH), 0.1), 1).tolist() == [KINDS + 2]
-    assert experts.order(np.full(len(GRAPH), 4.9), 2)[0] == KINDS + 1
+    assert experts.order(np.full(len(GRAPH), 0.1), 1).tolist() == [HEURISTICS + 2]
+    assert experts.order(np.full(len(GRAPH), 4.9), 2)[0] == HEURISTICS + 1
     with pytest.raises(InputError, match="another version"):
         Experts(np.zeros((2, SIZE)), experts.graphs, gains)
 

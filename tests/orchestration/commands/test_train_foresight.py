@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from envs.simulators.fifo.evaluator import Simulator
-from methods.foresight.experts import load
+from methods.foresight.experts import HEURISTICS, load
 from methods.foresight.families import LAYERED, Example, collected, layered, perturbed
 from methods.foresight.policy import SIZE, initial
 from methods.foresight.training import Course, TrainingSettings, choose, evolve, shares
-from methods.placing.varied_schedules import KINDS
 from methods.testing.problems import random_problem
 from methods.testing.running import go, make
-from orchestration.commands.train_foresight import main, train
+from orchestration.commands.train_foresight import main, train, write_folder
+from orchestration.specs.policies import read_policy
 
 BENCHMARK = Path(__file__).parents[3] / "sweeps" / "benchmark"
 TINY = TrainingSettings(generations=12, pairs=6, problems=4, perturbed=8, kept=4, best=1, report=100)
@@ -38,7 +38,7 @@ def test_policies_that_complement_each_other_are_kept_and_the_best_of_every_fami
     gains = np.array([[-0.5, -0.4, 0.0, -0.1], [0.3, -0.1, -0.2, 0.0]])
     assert choose(gains, ["layered", "model"], 2, 0).tolist() == [1, 2]
     assert choose(gains, ["layered", "model"], 2, 1).tolist() == [1, 2, 0]
-    assert shares(["layered", "layered", "model", "workflow"]).tolist() == [0.25, 0.25, 0.25, 0.25]
+    assert shares(["layered", "layered", "model", "workflow"]) == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 3])
 
 
 def test_what_was_trained_can_be_saved_and_the_method_takes_it(tmp_path):
@@ -47,16 +47,22 @@ def test_what_was_trained_can_be_saved_and_the_method_takes_it(tmp_path):
     assert any(line.startswith("left out, 4 layered: ") for line in lines) and "never seen, 24 layered: " in lines[-1]
     experts.save(tmp_path / "policy.npz")
     again, problem = load(tmp_path / "policy.npz"), random_problem(30, 4, 9)
-    assert again.thetas.shape == (len(experts.thetas), SIZE) and again.gains.shape == (4, KINDS + len(experts.thetas))
+    assert again.thetas.shape == (len(experts.thetas), SIZE) and again.gains.shape == (5, HEURISTICS + len(experts.thetas))
     method = make("foresight", problem)
     method.load_policy(again.state())
     assert np.isfinite(go(method, 20).best)
+    write_folder(experts, tmp_path / "policy", 0)
+    read = read_policy(str(tmp_path / "policy"))
+    assert read.method == "foresight" and read.state["gains"].shape == experts.gains.shape
 
 
 def test_training_graphs_are_drawn_by_seed_and_collected_ones_are_of_the_training_families():
     assert [e.problem.content_hash for e in layered(2, 5)] == [e.problem.content_hash for e in layered(2, 5)]
     first = next(collected(BENCHMARK))
     other = perturbed(first, 1)
+    assert {e.family for e in layered(3, 5, constrained=True)} == {"constrained"} and not layered(3, 5, constrained=True)[
+        0
+    ].problem.feasible.all()
     assert first.family == other.family == "recurrent" and (other.problem.compute_seconds != first.problem.compute_seconds).any()
 
 

@@ -1,0 +1,1 @@
+"""What is done with the benchmark besides running it."""
