@@ -41,6 +41,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add_home(parser, writes=True)
     add_share(parser)
     add_stages(parser)
+    what = "answer Prometheus there while it runs, and say whether it is well (/metrics, /healthz, /readyz)"
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help=what)
 
 
 def add_share(parser: argparse.ArgumentParser) -> None:
@@ -131,6 +133,6 @@ def finish(args: argparse.Namespace, *, fresh: bool = False, retry_failed: bool 
     print(render(make_plan(sweep, Rates.from_runs(args.output))), flush=True)
     result = run_sweep(
         sweep, address=args.address, tracking_uri=args.tracking_uri, local=args.local, fresh=fresh, retry_failed=retry_failed,
-        output=args.output, share=share_of(args),
+        output=args.output, share=share_of(args), metrics=args.metrics,
     )  # fmt: skip
     return 1 if result.failed else 0

@@ -56,6 +56,8 @@ class Display:
         self.console = console or Console(file=sys.stderr)
         self.total, self.skipped = total, skipped
         self.done = self.failed = self.pruned = self.running = self.evaluations = 0
+        self.shown, self.ticked = False, 0.0
+        """Whether trials are being handed out, and when the driver last looked at them (`time.monotonic`)."""
         self.pause: float | None = None
         """Seconds until a trial is tried again, if nothing else goes on."""
         self._rates: dict[tuple[str, str], Rate] = {}
@@ -70,12 +72,14 @@ class Display:
         self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Display:
-        self._begin = self._printed = time.monotonic()
+        self._begin = self._printed = self.ticked = time.monotonic()
+        self.shown = True
         if self.console.is_terminal:
             self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.shown = False
         if self.console.is_terminal:
             self._live.stop()
         self.console.print(self.line(), highlight=False, markup=False, soft_wrap=True)
@@ -106,7 +110,7 @@ class Display:
 
     def tick(self, running: int, pause: float | None = None, waiting: str = "") -> None:
         """Called often by the driver."""
-        self.running, self.pause, self.waiting = running, pause, waiting
+        self.running, self.pause, self.waiting, self.ticked = running, pause, waiting, time.monotonic()
         if not self.console.is_terminal and time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
             self.console.print(self.line(), highlight=False, markup=False, soft_wrap=True)

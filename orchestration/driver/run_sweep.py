@@ -77,6 +77,7 @@ def run_sweep(
     cpus: int | None = None,
     simulators: int | None = None,
     share: Share = NOBODY,
+    metrics: str | None = None,
     console: Console | None = None,
 ) -> SweepRun:
     """Run everything of a sweep that has not been run, keep it, track it, report it.
@@ -91,6 +92,7 @@ def run_sweep(
             mirrored at its URL.
         cpus: CPUs of the Ray started here.
         simulators: processes of the reward service's pool on each node; by default one a CPU, at most 16.
+        metrics: ``PORT`` or ``HOST:PORT`` where Prometheus is answered while it runs; see `orchestration.driver.metrics.serving`.
         share: whose run this is, and what part of a cluster's measuring hardware it gets while others want it too.
 
     Raises:
@@ -119,11 +121,21 @@ def run_sweep(
             share = replace(share, sweep=f"{folder.name} {str(holder(folder).get('run', ''))[:8]}")
             backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service, share=share)
         spec = _tracking(sweep, folder, output, uri, tracking_uri is None, agenda)
-        notes, files, origin = _run_tracked(sweep, folder, agenda, backend, display, spec, definition)
+        with _watched(metrics, sweep.name, folder, display):
+            notes, files, origin = _run_tracked(sweep, folder, agenda, backend, display, spec, definition)
         for note in notes:
             display.say(note)
         display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: {_where_to_look(output, uri)}")
         return SweepRun(folder, uri, display.done, agenda.skipped, agenda.failed, tuple(files), tuple(notes))
+
+
+def _watched(metrics: str | None, sweep: str, folder: Path, display: Display) -> contextlib.AbstractContextManager[None]:
+    """What answers Prometheus, if anything is to."""
+    if metrics is None:
+        return contextlib.nullcontext()
+    from orchestration.driver.metrics import serving
+
+    return serving(metrics, sweep, folder, display)
 
 
 def _say_what_was(agenda: Agenda, ledger: Ledger, display: Display) -> None:

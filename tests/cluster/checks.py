@@ -1,0 +1,212 @@
+"""What is checked on machines of their own. A check is a function of a `Lab` that gives a sentence, and raises where it does not hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+from orchestration.commands.status import HOSTS
+from orchestration.folder.ledger import entries
+from orchestration.specs.layout import CHECKPOINT
+from orchestration.specs.state_files import load_state
+from orchestration.trials.run_trial import evaluations
+from tests.cluster.machines import DASHBOARD, PORT, Lab, Machine, wait_for
+
+TABLES = ("runs.csv", "leaderboard.csv")
+PROBLEM = """
+problems:
+  networks: {n4: {synthetic: {devices: 4}, seed: 0}}
+  graphs: {a: {synthetic: {tasks: 20}, seed: 0}}
+"""
+LONG = f"""
+sweep: long
+{PROBLEM}
+methods: [local-search]
+seeds: [0, 1, 2]
+checkpoint_every: 5000
+budget: 400000
+evaluator: {{kind: simulator, local: true}}
+"""
+SEARCH = f"""
+sweep: away
+{PROBLEM}
+methods: [local-search, random]
+seeds: 0..3
+checkpoint_every: 2000
+budget: 30000
+stages:
+  tune:
+    kind: search
+    methods: [local-search]
+    search: {{space: {{batch: {{int: [4, 32]}}}}, configurations: 4, sampler: tpe, seed: 0}}
+  tuned: {{kind: search, config_from: tune}}
+"""
+MEASURED = """
+sweep: NAME
+problems:
+  graphs: {small: {sharded: chainmm, size: 32, element_bytes: 4}}
+  networks: {two: {file: two.json}}
+methods: [random]
+seeds: [SEEDS]
+propose: 40
+budget: BUDGET
+evaluator: {kind: dataflow, host: cpu2, devices: ["cpu:0", "cpu:0"], measuring: {warm_up: 0, repetitions: 2}}
+"""
+TWO = """{"format": "placewright/1", "network": {"name": "two", "devices": [{"name": "a", "speed": 1e9}, {"name": "b", "speed": 1e9}],
+"links": {"bandwidth": 1e9, "delay": 1e-5}}}"""
+SHORT = f"""
+sweep: short
+{PROBLEM}
+methods: [local-search]
+seeds: [0]
+budget: 60000
+evaluator: {{kind: simulator, local: true}}
+"""
+
+
+def _ended(driver: subprocess.Popen[bytes], machine: Machine, log: str, timeout: float = 900) -> None:
+    if driver.wait(timeout):
+        raise RuntimeError(f"the driver on {machine.name} failed:\n{machine.read('tmp/home/' + log)[-3000:]}")
+
+
+def _alone(lab: Lab, sweep: str, name: str) -> Path:
+    """The folder of a sweep that a machine of its own ran undisturbed, in one process."""
+    machine = lab.machine("alone")
+    machine.write("tmp/home/s.yaml", sweep)
+    _ended(machine.placewright("run", "s.yaml", "--local", "--output", "out"), machine, "log")
+    return machine.files / "tmp/home/out" / name
+
+
+def _same(one: Path, other: Path) -> None:
+    for name in TABLES:
+        if (one / name).read_bytes() != (other / name).read_bytes():
+            raise RuntimeError(f"{name} differs between {one} and {other}")
+
+
+def node(lab: Lab) -> str:
+    """A machine that dies in the middle of training costs its trial an interval at most, though nobody shares its disk."""
+    head, *workers = (lab.machine(name) for name in ("head", "one", "two", "three"))
+    head.ray(cpus=0)
+    for worker in workers:
+        worker.ray(head)
+    head.write("tmp/home/long.yaml", LONG)
+    driver = head.placewright("run", "long.yaml", "--output", "out", "--address", f"{head.ip}:{PORT}")
+    folder = head.files / "tmp/home/out/long"
+    wait_for(lambda: len(list(folder.glob(f"trials/*/{CHECKPOINT}"))) == 3, "three trials have sent no checkpoint")
+    time.sleep(15)
+
+    def sent() -> dict[str, int]:
+        return {p.parent.name: evaluations(load_state(p)) for p in folder.glob(f"trials/*/{CHECKPOINT}")}
+
+    before = sent()
+    workers[0].off()
+    _ended(driver, head, "log")
+    found = {t.content_hash: r for t, r in entries(folder)}
+    again = [key for key, result in found.items() if result.resumed]
+    if sorted(before) != sorted(found) or len(again) != 1 or any(r.status != "finished" for r in found.values()):
+        raise RuntimeError(f"{len(found)} trials ended, {len(again)} went on elsewhere")
+    _same(folder, _alone(lab, LONG, "long"))
+    return f"went on elsewhere from {before[again[0]]:,} of 400,000 evaluations, sent at most 10 s before; tables are the same bytes"
+
+
+def head(lab: Lab) -> str:
+    """The head and the driver die; the same command on another machine goes on from the URL."""
+    first, worker, second = (lab.machine(name) for name in ("head", "one", "second"))
+    first.ray(cpus=1)
+    worker.ray(first)
+    url, folder = "file:///mnt/bucket/lab", lab.bucket / "lab/away"
+    for machine in (first, second):
+        machine.write("tmp/home/away.yaml", SEARCH)
+    first.placewright("run", "away.yaml", "--output", url, "--address", f"{first.ip}:{PORT}")
+
+    def lines() -> int:
+        return sum(p.read_bytes().count(b"\n") for p in folder.glob("ledger.jsonl.parts/*"))
+
+    wait_for(lambda: lines() >= 2, "no trial has reached the bucket")
+    before = lines()
+    first.off()
+    worker.off()
+    driver = second.placewright("run", "away.yaml", "--output", url)
+    _ended(driver, second, "log")
+    _same(folder, _alone(lab, SEARCH, "away"))
+    return f"the sweep was taken up with {before} of 20 trials in the bucket; tables are the same bytes"
+
+
+def host(lab: Lab) -> str:
+    """Two sweeps on one measuring machine: shares by weight, nothing measured twice; the machine dies under a lease, another takes over."""
+    top, measuring = lab.machine("head"), lab.machine("one")
+    top.ray(cpus=2)
+    measuring.ray(top, cpus=0, resources='{"dataflow:cpu2": 1}')
+    top.write("tmp/home/two.json", TWO)
+    drivers = []
+    for name, weight, seed, budget in (("light", 1, 0, 400), ("heavy", 9, 1, 800)):
+        top.write(f"tmp/home/{name}.yaml", MEASURED.replace("NAME", name).replace("SEEDS", str(seed)).replace("BUDGET", str(budget)))
+        words = ("run", f"{name}.yaml", "--output", "out", "--address", f"{top.ip}:{PORT}", "--weight", str(weight))
+        drivers.append(top.placewright(*words, log=name))
+
+    def served() -> dict[str, int]:
+        text = top.read(f"tmp/home/out/heavy/{HOSTS}")
+        told = json.loads(text)["keys"].get("dataflow:cpu2", {}) if text else {}
+        return {name.partition(" ")[0]: n for name, n in told.get("served", {}).items()}
+
+    wait_for(lambda: min(served().get("light", 0), served().get("heavy", 0)) >= 5, "the two sweeps do not measure side by side")
+    before = served()
+    wait_for(lambda: served()["heavy"] >= before["heavy"] + 100, "the heavier sweep does not get on")
+    share = (served()["heavy"] - before["heavy"]) / (sum(served().values()) - sum(before.values()))
+    if share < 0.85:
+        raise RuntimeError(f"the sweep of weight 9 got {100 * share:.0f} % of the leases")
+    measuring.off()
+    lab.machine("spare").ray(top, cpus=0, resources='{"dataflow:cpu2": 1}')
+    for driver, name in zip(drivers, ("light", "heavy"), strict=True):
+        _ended(driver, top, name)
+    counted = served()
+    third = MEASURED.replace("NAME", "third").replace("SEEDS", "1").replace("BUDGET", "100")
+    top.write("tmp/home/third.yaml", third)
+    _ended(top.placewright("run", "third.yaml", "--output", "out", "--address", f"{top.ip}:{PORT}", log="third"), top, "third")
+    text = json.loads(top.read(f"tmp/home/out/third/{HOSTS}"))["keys"]["dataflow:cpu2"]
+    new = {name.partition(" ")[0]: n for name, n in text.get("served", {}).items()}.get("third", 0)
+    if new:
+        raise RuntimeError(f"{new} of the third sweep's placements were measured again, of {counted}")
+    return (
+        f"weight 9 got {100 * share:.0f} % of the leases; what another sweep had measured was not measured again; a dead host was replaced"
+    )
+
+
+def queue(lab: Lab) -> str:
+    """Five studies, sent from a laptop: priority, dependency, time, and cancelled from another machine."""
+    top, laptop, other = (lab.machine(name) for name in ("head", "laptop", "other"))
+    top.ray(cpus=2)
+    address = f"http://{top.ip}:{DASHBOARD}"
+    code = ("--working-dir", "/mnt/code", "--exclude", "results", "--exclude", ".git")
+    laptop.do("cp", "-r", "/mnt/code/orchestration", "/mnt/code/envs", "/mnt/code/methods", "/mnt/code/pyproject.toml", ".")
+    laptop.write("tmp/home/short.yaml", SHORT)
+    soon = time.time() + 60
+    wishes = {
+        "first": (), "low": ("--priority", "1"), "high": ("--priority", "5"), "behind": ("--priority", "9", "--after", "low"),
+        "later": ("--priority", "9", "--at", f"@{soon:.0f}"), "never": ("--after", "behind"),
+    }  # fmt: skip
+    for name, words in wishes.items():
+        submitted = laptop.placewright(
+            "submit", "short.yaml", "--address", address, "--output", f"/tmp/home/{name}", "--no-wait", "--name", name,
+            *(words or ("--priority", "9")), log=name,
+        )  # fmt: skip
+        _ended(submitted, laptop, name, 300)
+        time.sleep(3)
+    other.do("cp", "-r", "/mnt/code/orchestration", "/mnt/code/envs", "/mnt/code/methods", "/mnt/code/pyproject.toml", ".")
+    _ended(other.placewright("queue", "cancel", "never", "--address", address, log="cancel"), other, "cancel", 300)
+    del code
+    done = ("first", "low", "high", "behind", "later")
+    wait_for(lambda: all((top.files / f"tmp/home/{n}/short/leaderboard.csv").exists() for n in done), "not all studies ended", 900)
+    began = {n: json.loads((top.files / f"tmp/home/{n}/short/ledger.jsonl").read_text().splitlines()[0]) for n in done}
+    times = {n: (top.files / f"tmp/home/{n}/short/leaderboard.csv").stat().st_mtime for n in began}
+    order = sorted(times, key=times.__getitem__)
+    if order.index("high") > order.index("low") or order.index("behind") < order.index("low") or times["later"] < soon:
+        raise RuntimeError(f"the studies ended in the order {', '.join(order)}")
+    if (top.files / "tmp/home/never/short").exists():
+        raise RuntimeError("the study that was cancelled ran")
+    return f"ended in the order {', '.join(order)}; one was cancelled from another machine"
+
+
+CHECKS = {"node": node, "head": head, "host": host, "queue": queue}
