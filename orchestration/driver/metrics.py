@@ -1,5 +1,5 @@
-"""How a running sweep gets on, for Prometheus and for whoever restarts what hangs: a small server in the driver's process. It counts what the
-display counts, and what `placewright hosts` shows."""
+"""How a running sweep gets on, for Prometheus and for whoever restarts what hangs: a small server in the driver's process. It counts what
+the display counts, and what `placewright hosts` shows."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from orchestration.rewards.fair_queue import NOBODY, Share
 from orchestration.rewards.measurement_store import MeasurementStore
 from orchestration.specs.canonical import canonical
 from orchestration.specs.files import safe_name, write_atomic
-from orchestration.specs.layout import HOME, LEDGER, POLICY, SEARCHES, STORE, trial_folder
+from orchestration.specs.layout import HOME, LEDGER, POLICY, RUNS, SEARCHES, STORE, trial_folder
 from orchestration.specs.secrets import masked, resolved_uri, secret
 from orchestration.tracking.provenance import source_tags
 from orchestration.tracking.store_checks import check_uri, default_uri
@@ -105,6 +105,7 @@ def run_sweep(
     check_uri(uri)
     with mirrored(folder, url_of(output), _print) as begin, Ledger(folder, fresh=fresh) as ledger:
         begin()
+        before = (folder / RUNS).read_text(encoding="utf-8") if fresh and (folder / RUNS).exists() else ""
         definition = [path for path in save_definition(folder, sweep) if not secret(path.read_text(encoding="utf-8"))]
         for policy in sweep.policies:  # as if a trial of this sweep had learned it
             write_atomic(trial_folder(folder, policy.digest) / POLICY, policy.data)
@@ -122,7 +123,7 @@ def run_sweep(
             backend = RayBackend(folder, address=address, cpus=cpus, simulators=simulators, service=needs_service, share=share)
         spec = _tracking(sweep, folder, output, uri, tracking_uri is None, agenda)
         with _watched(metrics, sweep.name, folder, display):
-            notes, files, origin = _run_tracked(sweep, folder, agenda, backend, display, spec, definition)
+            notes, files, origin = _run_tracked(sweep, folder, agenda, backend, display, spec, definition, before)
         for note in notes:
             display.say(note)
         display.say(f"report in {folder}{f' ({origin})' if origin else ''}; MLflow: {_where_to_look(output, uri)}")
@@ -161,7 +162,14 @@ def _where_to_look(output: Path, uri: str) -> str:
 
 
 def _run_tracked(
-    sweep: Sweep, folder: Path, agenda: Agenda, backend: Backend, display: Display, spec: TrackingSpec, definition: Sequence[Path]
+    sweep: Sweep,
+    folder: Path,
+    agenda: Agenda,
+    backend: Backend,
+    display: Display,
+    spec: TrackingSpec,
+    definition: Sequence[Path],
+    before: str,
 ) -> tuple[list[str], list[Path], str]:
     """Run, report (what `_finish` gives) and track. However it ends, nothing is left running, in MLflow neither."""
     try:
@@ -172,7 +180,7 @@ def _run_tracked(
             for note in backend.begin_tracking(spec):
                 display.say(note)
             _run_all(agenda, backend, display, sweep.name)
-            notes, files, finished = _finish(folder, agenda, display, sweep.whole)
+            notes, files, finished = _finish(folder, agenda, display, sweep.whole, before)
             summary = None
             if finished is not None:
                 try:
@@ -266,9 +274,15 @@ def _capture(agenda: Agenda, backend: Backend, display: Display) -> None:
         display.say(f"{beginning(display.capturing(wanted))}; trials on other graphs run meanwhile")
 
 
-def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None) -> tuple[list[str], list[Path], Finished | None]:
-    """Report what ended (notes, files and the report, if there is one), by other parts of the ``whole`` sweep too if this was one."""
-    from orchestration.report.finish import finish_sweep
+def _finish(
+    folder: Path, agenda: Agenda, display: Display, whole: Sweep | None, before: str
+) -> tuple[list[str], list[Path], Finished | None]:
+    """Report what ended (notes, files and the report, if there is one), by other parts of the ``whole`` sweep too if this was one.
+
+    Args:
+        before: the table of runs of the last time, if all was run anew.
+    """
+    from orchestration.report.finish import finish_sweep, report_changes
 
     if not (folder / LEDGER).stat().st_size:
         return ["no trial ended"], [], None
@@ -282,6 +296,10 @@ def _finish(folder: Path, agenda: Agenda, display: Display, whole: Sweep | None)
     try:
         finished = finish_sweep(folder, [*agenda.counted, *others])
         print(finished.text(width=None, colour=display.console.is_terminal), flush=True)
+        if before:
+            changed, text = report_changes(folder, before)
+            files.append(changed)
+            print(text, flush=True)
     except Exception as error:  # the trials are in the ledger, whatever is wrong with their report
         return [f"no report: {reason(error)}; `placewright report {folder}` tries again"], files, None
     return list(finished.notes), [*files, *finished.files], finished

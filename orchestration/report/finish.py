@@ -26,12 +26,13 @@ from orchestration.plots.comparison import makespan_per_method, performance_prof
 from orchestration.plots.curves import proposed, search_curves
 from orchestration.plots.searches import draw_searches
 from orchestration.report import tables
+from orchestration.report.changes import changes
 from orchestration.report.paper.section import report_section
 from orchestration.report.paper.shapes import study_tables
 from orchestration.report.tracked import tracked_summary
 from orchestration.rewards.evaluators import build_evaluator, simulates
 from orchestration.specs.canonical import FrozenDict
-from orchestration.specs.layout import PAGE, SEARCHES
+from orchestration.specs.layout import CHANGES, PAGE, RUNS, SEARCHES
 from orchestration.specs.sources import recorded_problem
 from orchestration.specs.trial import EvaluatorSpec
 
@@ -113,13 +114,21 @@ def finish_sweep(sweep_dir: Path, trials: AnyCollection[str] | None = None) -> F
     return Finished(record, comparison, tuple(files), tuple(notes), tuple(study))
 
 
+def report_changes(sweep_dir: Path, before: str) -> tuple[Path, str]:
+    """Write what changed since ``before``, an earlier content of ``runs.csv``; the file, and its text for the terminal."""
+    table = changes(before, (sweep_dir / RUNS).read_text(encoding="utf-8"))
+    path = sweep_dir / CHANGES
+    path.write_text(dress([table], "markdown"), encoding="utf-8")
+    return path, dress([table], "table")
+
+
 def _write_tables(record: SweepRecord, comparison: Comparison, notes: list[str]) -> list[Path]:
     contents: dict[str, Callable[[], str]] = {
         "leaderboard.json": lambda: tables.render(comparison, "json", record.name),
         "leaderboard.md": lambda: tables.render(comparison, "markdown", record.name),
         "leaderboard.tex": lambda: tables.render(comparison, "latex", record.name),
         "leaderboard.csv": lambda: tables.render(comparison, "csv", record.name),
-        "runs.csv": lambda: delimited(tables.runs_frame(comparison)),
+        RUNS: lambda: delimited(tables.runs_frame(comparison)),
     }
     return [path for name, text in contents.items() for path in attempt(notes, name, partial(_written, record.folder / name, text))]
 
