@@ -1,5 +1,5 @@
 """Runs every module of this folder that has a ``measure`` function and writes the tables to docs/results/speed.md; that of methods alone by
-``python -m tests.bench methods``."""
+``python -m tests.bench methods``, that of sweeps of many trials by ``python -m tests.bench many``."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ import sys
 from pathlib import Path
 
 import tests.bench
+from tests.bench import many
 from tests.bench.figure import Figure
 from tests.bench.methods import table
 from tests.bench.reference import ADDITIONS, LOOP, references
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "speed.md"
-SECTIONS = ("bench", "methods")
+SECTIONS = ("bench", "methods", "many")
 UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 
 
 def main(only: list[str]) -> None:
     """Measure all modules, or those named on the command line."""
+    if only[:1] == ["many"]:
+        _write("many", many.table([int(word) for word in only[1:]]))
+        return
     figures: list[Figure] = []
     base = references()
     for module in sorted(m.name for m in pkgutil.iter_modules(tests.bench.__path__)):
-        if module in ("__main__", "figure", "methods", "reference") or (only and module not in only):
+        if module in ("__main__", "figure", "many", "methods", "reference") or (only and module not in only):
             continue
         print(f"measuring {module} …", flush=True)
         for figure in importlib.import_module(f"tests.bench.{module}").measure():
@@ -71,7 +75,7 @@ def _write(section: str, table: list[str]) -> None:
     ).stdout.strip()
     cores = len(os.sched_getaffinity(0))
     begin, end = marks(section)
-    command = "make bench" if section == "bench" else "python -m tests.bench methods"
+    command = "make bench" if section == "bench" else f"python -m tests.bench {section}"
     changed = " with uncommitted changes" if dirty else ""
     lines = [begin, f"`{command}`, commit {commit}{changed}, {datetime.date.today()}, {cores} shared cores.", "", *table, end]
     text = PAGE.read_text(encoding="utf-8")
