@@ -9,6 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+EXTRAS = ("--extra", "postgres", "--extra", "s3", "--extra", "auth")
 PLATFORM = ("--python-version", "3.11", "--python-platform", "x86_64-unknown-linux-gnu")
 
 
@@ -17,7 +18,7 @@ def main() -> None:
     pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     pinned = {re.sub(r"[-_.]+", "-", name).lower() for name in pins}
     command = [
-        Path(sys.executable).with_name("uv"), "pip", "compile", "pyproject.toml", "--extra", "postgres", "--constraint", "constraints.txt",
+        Path(sys.executable).with_name("uv"), "pip", "compile", "pyproject.toml", *EXTRAS, "--constraint", "constraints.txt",
         "--generate-hashes", "--no-header", "--no-annotate", "--quiet", *PLATFORM,
     ]  # fmt: skip
     text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout

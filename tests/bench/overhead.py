@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestration.definition.sweep import load_sweep
-from orchestration.driver.agenda import Work
+from orchestration.driver.agenda import Agenda
 from orchestration.driver.backends import RayBackend
 from orchestration.driver.progress import Display
 from orchestration.driver.run_sweep import _run_all
@@ -75,12 +75,12 @@ def run(trials: int) -> Cost:
         path.write_text(SWEEP.replace("LAST", str(trials - 1)))
         sweep, output = load_sweep(path), folder / "out"
         with Ledger(output / "nothing") as ledger:
-            work, display = Work(sweep, ledger), Watched(trials)
+            agenda, display = Agenda(sweep, ledger), Watched(trials)
             backend = RayBackend(output / "nothing", address=None, cpus=None, simulators=None, service=False)
             try:
                 backend.begin_tracking(TrackingSpec(default_uri(output), str(output / "nothing"), "nothing"))
                 wall, cpu = time.perf_counter(), time.process_time()
-                _run_all(work, backend, display, "nothing")
+                _run_all(agenda, backend, display, "nothing")
                 wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             finally:
                 backend.close()
