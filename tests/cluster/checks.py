@@ -140,37 +140,45 @@ def host(lab: Lab) -> str:
     top.ray(cpus=2)
     measuring.ray(top, cpus=0, resources='{"dataflow:cpu2": 1}')
     top.write("tmp/home/two.json", TWO)
-    drivers = []
-    for name, weight, seed, budget in (("light", 1, 0, 400), ("heavy", 9, 1, 800)):
-        top.write(f"tmp/home/{name}.yaml", MEASURED.replace("NAME", name).replace("SEEDS", str(seed)).replace("BUDGET", str(budget)))
-        words = ("run", f"{name}.yaml", "--output", "out", "--address", f"{top.ip}:{PORT}", "--weight", str(weight))
-        drivers.append(top.placewright(*words, log=name))
 
-    def served() -> dict[str, int]:
-        text = top.read(f"tmp/home/out/heavy/{HOSTS}")
+    def begin(name: str, seed: int, budget: int, weight: int = 1) -> subprocess.Popen[bytes]:
+        text = MEASURED.replace("NAME", name).replace("SEEDS", str(seed)).replace("BUDGET", str(budget))
+        top.write(f"tmp/home/{name}.yaml", text)
+        words = ("run", f"{name}.yaml", "--output", "out", "--address", f"{top.ip}:{PORT}", "--weight", str(weight))
+        return top.placewright(*words, log=name)
+
+    def served(by: str) -> dict[str, int]:
+        """Placements measured for each sweep, as the sweep ``by`` was told last."""
+        text = top.read(f"tmp/home/out/{by}/{HOSTS}")
         told = json.loads(text)["keys"].get("dataflow:cpu2", {}) if text else {}
         return {name.partition(" ")[0]: n for name, n in told.get("served", {}).items()}
 
-    wait_for(lambda: min(served().get("light", 0), served().get("heavy", 0)) >= 5, "the two sweeps do not measure side by side")
-    before = served()
-    wait_for(lambda: served()["heavy"] >= before["heavy"] + 100, "the heavier sweep does not get on")
-    share = (served()["heavy"] - before["heavy"]) / (sum(served().values()) - sum(before.values()))
+    drivers = {"light": begin("light", 0, 240), "heavy": begin("heavy", 1, 600, weight=9)}
+    wait_for(lambda: min(served("heavy").get(name, 0) for name in drivers) >= 5, "the two sweeps do not measure side by side")
+    before = served("heavy")
+    wait_for(lambda: served("heavy")["heavy"] >= before["heavy"] + 100, "the heavier sweep does not get on")
+    after = served("heavy")
+    got = {name: after[name] - before[name] for name in drivers}
+    share = got["heavy"] / sum(got.values())
     if share < 0.85:
         raise RuntimeError(f"the sweep of weight 9 got {100 * share:.0f} % of the leases")
+    for name, driver in drivers.items():
+        _ended(driver, top, name)
+    _ended(begin("third", 1, 120), top, "third")
+    again = served("third").get("third", 0)
+    if again:
+        raise RuntimeError(f"{again} placements that the second sweep had measured were measured again for the third")
+    driver = begin("fourth", 2, 200)
+    wait_for(lambda: served("fourth").get("fourth", 0) >= 20, "the fourth sweep does not measure")
     measuring.off()
     lab.machine("spare").ray(top, cpus=0, resources='{"dataflow:cpu2": 1}')
-    for driver, name in zip(drivers, ("light", "heavy"), strict=True):
-        _ended(driver, top, name)
-    counted = served()
-    third = MEASURED.replace("NAME", "third").replace("SEEDS", "1").replace("BUDGET", "100")
-    top.write("tmp/home/third.yaml", third)
-    _ended(top.placewright("run", "third.yaml", "--output", "out", "--address", f"{top.ip}:{PORT}", log="third"), top, "third")
-    text = json.loads(top.read(f"tmp/home/out/third/{HOSTS}"))["keys"]["dataflow:cpu2"]
-    new = {name.partition(" ")[0]: n for name, n in text.get("served", {}).items()}.get("third", 0)
-    if new:
-        raise RuntimeError(f"{new} of the third sweep's placements were measured again, of {counted}")
+    _ended(driver, top, "fourth")
+    ((_, result),) = entries(top.files / "tmp/home/out/fourth")
+    if result.status != "finished" or result.evaluations != 200:
+        raise RuntimeError(f"the trial of the host that died is {result.status} with {result.evaluations} evaluations")
     return (
-        f"weight 9 got {100 * share:.0f} % of the leases; what another sweep had measured was not measured again; a dead host was replaced"
+        f"weight 9 got {100 * share:.0f} % of {sum(got.values())} leases; of 120 placements that another sweep had measured none "
+        "was measured again; a host that died under a lease was replaced, and its trial finished"
     )
 
 
