@@ -61,7 +61,7 @@ sweep: short
 {PROBLEM}
 methods: [local-search]
 seeds: [0]
-budget: 60000
+budget: 4000
 evaluator: {{kind: simulator, local: true}}
 """
 
@@ -204,7 +204,7 @@ def queue(lab: Lab) -> str:
     other.do("cp", "-r", "/mnt/code/orchestration", "/mnt/code/envs", "/mnt/code/methods", "/mnt/code/pyproject.toml", ".")
     _ended(other.placewright("queue", "cancel", "never", "--address", address, log="cancel"), other, "cancel", 300)
     done = ("first", "low", "high", "behind", "later")
-    wait_for(lambda: all((top.files / f"tmp/home/{n}/short/leaderboard.csv").exists() for n in done), "not all studies ended", 900)
+    wait_for(lambda: all((top.files / f"tmp/home/{n}/short/leaderboard.csv").exists() for n in done), "not all studies ended", 1500)
     times = {n: (top.files / f"tmp/home/{n}/short/leaderboard.csv").stat().st_mtime for n in done}
     order = sorted(times, key=times.__getitem__)
     if order.index("high") > order.index("low") or order.index("behind") < order.index("low") or times["later"] < soon:
