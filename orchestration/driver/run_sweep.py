@@ -19,6 +19,7 @@ from orchestration.analysis.load import remembered
 from orchestration.analysis.notes import reason
 from orchestration.driver.agenda import Agenda
 from orchestration.driver.backends import Backend, LocalBackend, RayBackend
+from orchestration.driver.metrics import serving
 from orchestration.driver.progress import Display
 from orchestration.folder.definition_copy import save_definition
 from orchestration.folder.ledger import Ledger
@@ -106,11 +107,8 @@ def run_sweep(
     with mirrored(folder, url_of(output), _print) as begin, Ledger(folder, fresh=fresh) as ledger:
         begin()
         before = (folder / RUNS).read_text(encoding="utf-8") if fresh and (folder / RUNS).exists() else ""
-        definition = [path for path in save_definition(folder, sweep) if not secret(path.read_text(encoding="utf-8"))]
-        for policy in sweep.policies:  # as if a trial of this sweep had learned it
-            write_atomic(trial_folder(folder, policy.digest) / POLICY, policy.data)
-        studies = _Studies(folder, sweep.name)
-        studies.reach(sweep)
+        definition = _defined(folder, sweep)
+        studies = _Studies(folder, sweep)
         agenda = Agenda(sweep, ledger, studies.open, retry_failed=retry_failed)
         _check_begin(agenda, sweep.name, folder)
         display = Display(agenda.total, agenda.skipped, agenda.open_trials, console)
@@ -130,13 +128,16 @@ def run_sweep(
         return SweepRun(folder, uri, display.done, agenda.skipped, agenda.failed, tuple(files), tuple(notes))
 
 
+def _defined(folder: Path, sweep: Sweep) -> list[Path]:
+    """Keep the definition and the policies that it names; the files that may be shown to others."""
+    for policy in sweep.policies:  # as if a trial of this sweep had learned it
+        write_atomic(trial_folder(folder, policy.digest) / POLICY, policy.data)
+    return [path for path in save_definition(folder, sweep) if not secret(path.read_text(encoding="utf-8"))]
+
+
 def _watched(metrics: str | None, sweep: str, folder: Path, display: Display) -> contextlib.AbstractContextManager[None]:
     """What answers Prometheus, if anything is to."""
-    if metrics is None:
-        return contextlib.nullcontext()
-    from orchestration.driver.metrics import serving
-
-    return serving(metrics, sweep, folder, display)
+    return contextlib.nullcontext() if metrics is None else serving(metrics, sweep, folder, display)
 
 
 def _say_what_was(agenda: Agenda, ledger: Ledger, display: Display) -> None:
@@ -206,12 +207,10 @@ def _run_tracked(
 class _Studies:
     """Opens the storage of studies when the first search needs it: Optuna takes half a second to import."""
 
-    def __init__(self, folder: Path, sweep: str) -> None:
-        self._arguments = (folder, sweep)
-        self._studies: Any = None
-
-    def reach(self, sweep: Sweep) -> None:
+    def __init__(self, folder: Path, sweep: Sweep) -> None:
         """Open the storages of all searches, those too that begin after hours; InputError if one cannot be opened."""
+        self._arguments = (folder, sweep.name)
+        self._studies: Any = None
         if any(stage.search is not None for stage in sweep.stages):
             expansion = sweep.expansion()
             for spec in (*expansion.searches, *expansion.waiting_searches):
