@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from orchestration.cli.run import add_set, add_share, add_turn, share_of
+from orchestration.cli.run import add_share, add_stages, add_turn, share_of
 
 
 def add_parser(subparsers: Any) -> None:
@@ -16,7 +16,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--address", default="http://127.0.0.1:8265", metavar="URL", help="job server (http://127.0.0.1:8265)")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="output folder on the cluster; one that all its machines share")
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow server, as the cluster calls it; env:NAME names a variable there")
-    add_set(parser)
+    add_stages(parser)
     add_share(parser)
     add_turn(parser)
     add_slurm(parser)
@@ -31,15 +31,17 @@ def run(args: argparse.Namespace) -> int:
     from orchestration.commands.submit import entrypoint, hidden_uri, submit
     from orchestration.definition.sweep import load_sweep
 
-    load_sweep(args.sweep, args.settings).check_problems()
+    sweep = load_sweep(args.sweep, args.settings)
+    (sweep.only(args.stages) if args.stages else sweep).check_problems()
     share = share_of(args)
     uri, variables = hidden_uri(args.tracking_uri)
     options = ["--tracking-uri", uri] if uri else []
     options += [part for setting in args.settings for part in ("--set", setting)]
+    options += ["--stages", *args.stages] if args.stages else []
     options += ["--fresh"] if args.fresh else []
     options += ["--user", f"{share.user}:{share.user_weight:g}", "--weight", f"{share.weight:g}"]
     if args.slurm is not None:
-        return _write_script(args, options, load_sweep(args.sweep, args.settings).name)
+        return _write_script(args, options, sweep.name)
     options += _turn(args)
     root = args.working_dir.resolve()
     command = entrypoint(args.sweep, root, args.output, options)

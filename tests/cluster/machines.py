@@ -1,5 +1,6 @@
 """Machines that share nothing but a network and, at ``/mnt/bucket``, a folder that stands for an object store: Linux namespaces with file
-systems, processes and addresses of their own. What is checked on them belongs to ``checks.py``."""
+systems, processes and addresses of their own. What numba has compiled lies there too, or each would compile it anew. What is checked on
+them belongs to ``checks.py``."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ def test_a_script_asks_for_what_the_command_says(tmp_path, capsys):
     path = small_sweep(tmp_path).path
     file = tmp_path / "job.sh"
     words = ["--after", "17", "--after", "18", "--at", "2026-12-01T22:00", "--every", "week", "--user", "lab-a:2", "--priority", "-5"]
+    words += ["--stages", "main"]
     assert main(["submit", str(path), "--output", "s3://bucket/lab", "--slurm", str(file), "--nodes", "3", "--hours", "30.5", *words]) == 0
     text = file.read_text()
     assert options(text) == {
@@ -29,7 +30,7 @@ def test_a_script_asks_for_what_the_command_says(tmp_path, capsys):
         "--begin": "2026-12-01T22:00:00", "--nice": "5",
     }  # fmt: skip
     assert 'sbatch --begin=now+7days "$0"' in text and "--requeue" in text
-    assert f"placewright run {path} --output s3://bucket/lab --user lab-a:2 --weight 1 --address" in text
+    assert f"placewright run {path} --output s3://bucket/lab --stages main --user lab-a:2 --weight 1 --address" in text
     assert "give it to sbatch" in capsys.readouterr().out
 
 
