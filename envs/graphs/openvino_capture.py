@@ -167,8 +167,10 @@ def external_files(path: Path) -> list[Path]:
 
 
 def first_line(error: Exception) -> str:
-    """The most telling line of an OpenVINO error, whose first lines name its own source files."""
+    """The most telling line of an OpenVINO error, whose first lines name its own source files; findings come last, each behind a dash."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if found := [line.removeprefix("-- ") for line in lines if line.startswith("-- ")]:
+        return found[0][:300]
     telling = [line for line in lines if not line.startswith(("Exception from", "Check '")) and " failed at src/" not in line]
     return (telling or lines or [type(error).__name__])[0][:300]
 
