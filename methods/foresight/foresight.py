@@ -10,7 +10,7 @@ After the first ``experts`` placements come the other one-go heuristics, and the
 the policies besides HEFT, CPOP and earliest finish. Where a trace shows that operations take other times than the problem says
 (`methods.foresight.beliefs`), policies and search go on with corrected times, and what they now propose is tried first.
 
-For ``throughput`` and ``energy`` the policies were not trained; there the one-go heuristics come first.
+For ``throughput`` and ``energy`` the policies were not trained. There the best contiguous split comes first, or the one-go heuristics do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from methods.foresight.features import Features, features
 from methods.foresight.policy import guide
 from methods.foresight.schedule import guided_schedules
 from methods.placing.constraints import fit_memory
-from methods.placing.starts import coarse_starts
+from methods.placing.pipeline import best_split
+from methods.placing.starts import IDEALS, coarse_starts
 from methods.placing.varied_schedules import KINDS, varied_schedules
 from methods.searching.space import Points, SpaceSearch, SpaceSettings, one_go_points
 
@@ -71,7 +72,7 @@ class Foresight(Method):
         first = self._first(self.problem, self._features, self._order)
         given = one_go_points(self.problem, int(self.seed.generate_state(1)[0] >> 1))
         plain = self._placed(Points.plain(self.problem, np.arange(KINDS)))
-        starts = [first.join(given), plain] if self.problem.objective == "makespan" else [given, plain, first]
+        starts = [given, plain, first] if self.problem.objective == "energy" else [first.join(given), plain]
         kinds = np.unique(np.concatenate((np.arange(KINDS), self._decoded)))
         return SpaceSearch(self.problem, self.config, self.rng, self._decode, starts, kinds)
 
@@ -108,7 +109,14 @@ class Foresight(Method):
         return self._first(problem, seen, self._experts.order(seen.graph, 1)).placement[0]
 
     def _first(self, problem: Problem, seen: Features, order: np.ndarray) -> Points:
-        """What heuristics and policies propose, of the kinds int64[N]; what is no list schedule is varied from HEFT, like other starts."""
+        """What heuristics and policies propose, of the kinds int64[N]; what is no list schedule is varied from HEFT, like other starts.
+
+        Of a pipeline it is the best contiguous split that takes no more than a moment.
+        """
+        if problem.objective == "throughput" and (split := best_split(problem, IDEALS).device) is not None:
+            points = Points.plain(problem, np.zeros(1))
+            points.placement = fit_memory(problem, split[None, :])
+            return points
         coarse = (order >= KINDS) & (order < HEURISTICS)
         points = Points.plain(problem, np.where(coarse, 0, order))
         points.placement = _decode(problem, self._experts, seen, points, np.ones(problem.compute_seconds.shape))

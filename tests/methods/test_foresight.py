@@ -1,5 +1,7 @@
 """Foresight: guided list scheduling, its features, its order of policies, and times that measurements correct."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from methods.foresight.features import GRAPH, NODE, PAIR, RANK, features
 from methods.foresight.policy import SIZE, guide, initial
 from methods.foresight.schedule import Guidance, guided_schedules
 from methods.placing.list_scheduling import heft
+from methods.placing.pipeline import best_split
 from methods.testing.problems import brute_force, constrained_toy, random_problem, topcuoglu, toy
 from methods.testing.running import go, make
 
@@ -62,6 +65,13 @@ def test_its_first_placement_is_its_zero_shot_placement():
     problem = random_problem(60, 4, 1)
     method = make("foresight", problem)
     np.testing.assert_array_equal(method.propose(1)[0].placements[0], method.place(problem))
+
+
+def test_its_first_placement_of_a_pipeline_is_the_best_contiguous_split():
+    problem = replace(random_problem(12, 3, 1, links=1.0), objective="throughput")
+    split = best_split(problem).device
+    np.testing.assert_array_equal(make("foresight", problem).place(problem), split)
+    np.testing.assert_array_equal(make("foresight", problem).propose(1)[0].placements[0], split)
 
 
 def test_shipped_policies_lower_the_makespan_of_graphs_that_they_have_not_seen():
