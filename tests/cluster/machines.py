@@ -51,8 +51,9 @@ class Machine:
 
     def __init__(self, name: str, number: int, bucket: Path, token: str) -> None:
         self.name, self.ip, self._space, self._token = name, f"{NETWORK}.{number}", f"pw-{name}", token
-        with contextlib.suppress(RuntimeError):  # of a run that was killed
-            sh("ip", "netns", "delete", self._space)
+        for left in (("link", "delete", f"v{number}-pw"), ("netns", "delete", self._space)):
+            with contextlib.suppress(RuntimeError):  # of a run that was killed
+                sh("ip", *left)
         sh("ip", "netns", "add", self._space)
         sh("ip", "link", "add", f"v{number}-pw", "type", "veth", "peer", "name", "eth0", "netns", self._space)
         sh("ip", "link", "set", f"v{number}-pw", "master", BRIDGE, "up")
@@ -181,7 +182,7 @@ def lab() -> Iterator[Lab]:
             sh("ip", "link", "delete", BRIDGE)
 
 
-def wait_for(what: Callable[[], Any], complaint: str, timeout: float = 300) -> Any:
+def wait_for(what: Callable[[], Any], complaint: str, timeout: float = 900) -> Any:
     """What ``what`` gives as soon as it is true.
 
     Raises:
