@@ -166,7 +166,7 @@ def host(lab: Lab) -> str:
         _ended(driver, top, name)
     _ended(begin("third", 1, 120), top, "third")
     again = served("third").get("third", 0)
-    if again:
+    if again > 1:  # the best is measured once more, for its timeline
         raise RuntimeError(f"{again} placements that the second sweep had measured were measured again for the third")
     driver = begin("fourth", 2, 200)
     wait_for(lambda: served("fourth").get("fourth", 0) >= 20, "the fourth sweep does not measure")
