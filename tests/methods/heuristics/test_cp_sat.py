@@ -61,9 +61,11 @@ def test_the_bound_holds_and_proofs_are_right_whatever_the_problem(data):
     everything = np.array(np.meshgrid(*[range(problem.n_devices)] * problem.n_nodes)).reshape(problem.n_nodes, -1).T.astype(np.int16)
     best = Simulator().evaluate(problem, everything, 0).objective.min()
     report = method.report()
-    assert report["lower_bound"] <= best + 1e-9 * abs(best)
+    power = 1.0 if problem.objective == "makespan" else problem.network.power.max() + problem.network.idle_power.sum()
+    rounding = 1e-12 * problem.compute_seconds[problem.feasible].sum() * power  # what cancels to nothing leaves this much
+    assert report["lower_bound"] <= best + 1e-9 * abs(best) + rounding
     if report["proved_optimal"]:
-        assert run.best <= best + 2e-6 * abs(best) or run.best == best
+        assert run.best <= best + 2e-6 * abs(best) + rounding
 
 
 def test_a_large_problem_ends_with_a_placement_no_worse_than_heft_and_a_bound():
