@@ -181,7 +181,8 @@ class ServiceClient(Wrapper):
                 if reply.measuring_seconds:
                     name, seconds = requests[i].problem.content_hash, reply.measuring_seconds / len(requests[i].placements)
                     self._row_seconds[name] = min(seconds, self._row_seconds.get(name, math.inf))
-                self._waits[shard.node] = reply.queue_seconds, time.monotonic()
+        if waits := [reply.queue_seconds for reply in replies if isinstance(reply, Answer)]:
+            self._waits[shard.node] = min(waits), time.monotonic()  # for what others have there; all but the first wait for each other too
         for problem in unknown.values():
             (shard.handle or self._service).register.remote(problem)
 

@@ -10,7 +10,7 @@ from tests.bench.figure import Figure, at_least, at_most
 from tests.orchestration.ray_cluster import ray_nodes
 from tests.orchestration.waiting import ROW_SECONDS, ROWS, SIMULATORS, asking, prepare
 
-REQUESTS, NODES, ROUNDS = 192, 4, 3
+REQUESTS, NODES, ROUNDS = 768, 4, 2
 
 
 def measure() -> list[Figure]:
