@@ -46,9 +46,9 @@ def measure(name: str, on: str, instances: int, settings: Settings) -> dict:
     best = min((c for c in found.candidates if c.samples and c.kind != "own"), key=lambda c: c.median)
     about["gain"] = dict(zip(("ratio", "low", "high"), ratio(best, own), strict=True)) if own.samples else None
     measured = [c for c in found.candidates if c.samples]
-    core = min((c for c in measured if c.kind == "single" and "-" not in c.name), key=lambda c: c.median)
+    core = min((c for c in measured if c.kind == "single" and "-" not in c.name), key=lambda c: c.median, default=None)
     placed = min((c for c in measured if c.kind == "placed"), key=lambda c: c.median, default=None)
-    about["gain_of_dividing"] = dict(zip(("ratio", "low", "high"), ratio(placed, core), strict=True)) if placed else None
+    about["gain_of_dividing"] = dict(zip(("ratio", "low", "high"), ratio(placed, core), strict=True)) if placed and core else None
     about["best"], about["operations"], about["edges"] = best.name, found.problem.n_nodes, found.problem.graph.n_edges
     about["own"], about["seed"], about["settings"] = own.name, settings.seed, {"budget": settings.budget, "rounds": settings.rounds}
     return about
