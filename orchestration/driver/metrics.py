@@ -4,13 +4,11 @@ the display counts, and what `placewright hosts` shows."""
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -18,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from envs.problem.errors import InputError
 from orchestration.commands.status import HOSTS
 from orchestration.driver.progress import Display
+from orchestration.specs.files import read_object
 from orchestration.specs.layout import LEDGER, STATE
 
 SILENT_SECONDS = 120.0
@@ -60,10 +59,10 @@ class SweepCollector:
         """Bytes of the ledger behind what the tracker says it has sent."""
         path = self._folder / LEDGER
         size = path.stat().st_size if path.exists() else 0
-        return max(0, size - int(_json(self._folder / STATE).get("offset", 0)))
+        return max(0, size - int((read_object(self._folder / STATE) or {}).get("offset", 0)))
 
     def _services(self) -> Iterable[Metric]:
-        told = _json(self._folder / HOSTS)
+        told = read_object(self._folder / HOSTS) or {}
         labels = ["sweep", "key"]
         queued = GaugeMetricFamily("placewright_requests_queued", "Requests that wait for a simulator or a host.", labels=labels)
         used = GaugeMetricFamily("placewright_host_utilisation", "Share of its time in which it measured.", labels=[*labels, "host"])
@@ -82,14 +81,6 @@ class SweepCollector:
         for result, count in told.get("cache", {}).items():
             cached.add_metric([self._sweep, result], count)
         return queued, used, lost, rows, faults, cached
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A file of JSON that others replace meanwhile; empty if there is none."""
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def listening(address: str) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -14,6 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from envs.problem.errors import InputError
+from orchestration.specs.files import read_object
 from orchestration.specs.layout import DRIVER, LOCK
 
 SILENT_SECONDS = 60.0
@@ -44,11 +44,8 @@ class FolderLock:
 
 def holder(folder: Path) -> dict[str, Any]:
     """``pid`` and ``host`` of the driver that last held the folder's lock, and ``run``, a name of that holding; empty if not known."""
-    for name in (LOCK, DRIVER):
-        with contextlib.suppress(OSError, ValueError):
-            found = json.loads((folder / name).read_text(encoding="utf-8"))
-            return found if isinstance(found, dict) else {}
-    return {}
+    found = read_object(folder / LOCK)
+    return (read_object(folder / DRIVER) or {}) if found is None else found
 
 
 def is_active(folder: Path) -> bool:

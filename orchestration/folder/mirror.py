@@ -27,7 +27,7 @@ from typing import Any
 from envs.problem.errors import InputError
 from orchestration.folder.lock import is_active, runs_here
 from orchestration.folder.remote import Remote, url_of
-from orchestration.specs.files import safe_name, write_atomic
+from orchestration.specs.files import read_object, safe_name, write_atomic
 from orchestration.specs.layout import DRIVER, JOURNAL, LEDGER, LOCK, STORE, TRIALS
 
 SYNC_SECONDS = 5.0
@@ -276,10 +276,7 @@ class Mirror:
     # --- files
 
     def _held(self) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
-            found = json.loads((self._folder / HELD).read_text(encoding="utf-8"))
-            return found if isinstance(found, dict) else {}
-        return {}
+        return read_object(self._folder / HELD) or {}
 
     def _hold(self) -> None:
         about = {"url": self._remote.url, "epoch": self.epoch, "synced": self._synced}

@@ -1,10 +1,13 @@
-"""Names and writing of files: what everybody who leaves a file uses. What is written belongs to those who write it."""
+"""Names, writing and reading of files: what everybody who leaves a file uses. What is written belongs to those who write it."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from envs.problem.errors import InputError
 
@@ -42,3 +45,11 @@ def write_atomic(path: Path, data: bytes, keep: Path | None = None, *, private: 
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file that others may replace meanwhile, empty if it holds something else; None if it cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return None
