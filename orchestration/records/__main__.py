@@ -19,10 +19,12 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m orchestration.records", description=__doc__)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="folder of a finished sweep, to be recorded")
     parser.add_argument("--commit", default="", help="that the sweeps were run at; by default the one that is checked out")
+    parser.add_argument("--curves", action="store_true", help="keep what was reached after 1, 2, 5, 10, … evaluations, too")
     options = parser.parse_args(words)
     try:
         for folder in options.folders:
-            print(f"recorded {record(load_sweep_record(folder), ROOT / RESULTS, options.commit).relative_to(ROOT)}")
+            path = record(load_sweep_record(folder), ROOT / RESULTS, options.commit, options.curves)
+            print(f"recorded {path.relative_to(ROOT)}")
         for page, text in make(ROOT).items():
             if page.read_text(encoding="utf-8") != text:
                 page.write_text(text, encoding="utf-8")

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from envs.problem.errors import InputError, nearest
-from orchestration.records import claims, tables
+from orchestration.commands import best_known
+from orchestration.records import anytime, claims, tables
 from orchestration.records.claims import Claim
-from orchestration.records.record import read_record
+from orchestration.records.record import read_curves, read_record
 
 RESULTS = "results"
 BLOCK = re.compile(r"(<!-- results: (?!end)(.*?) -->\n).*?(<!-- results: end -->)", re.DOTALL)
@@ -43,8 +44,9 @@ def fill(text: str, known: Sequence[Claim], root: Path, name: str) -> str:
 def render(words: str, known: Sequence[Claim], root: Path) -> str:
     """One part of a page.
 
-    ``verdicts``, ``main``, ``claims PAPER``, ``details PAPER``, ``leaderboard SWEEP stages=apart``, or
-    ``by-graph SWEEP unit=ms against=METHOD``.
+    ``verdicts``, ``main``, ``claims PAPER``, ``details PAPER``, ``leaderboard SWEEP stages=apart``,
+    ``by-graph SWEEP unit=ms against=METHOD``, ``against SWEEP METHOD BASELINE at=10,100 rows=stages after=20``,
+    ``gaps SWEEP METHODS at=10,100``, or ``provenance SWEEP``.
 
     Raises:
         InputError: if the words are not of these.
@@ -58,6 +60,11 @@ def render(words: str, known: Sequence[Claim], root: Path) -> str:
         "claims": lambda paper: claims.overview(known, paper),
         "details": lambda paper: claims.details(known, paper),
         "leaderboard": lambda sweep, stages="together": tables.leaderboard(read_record(root / RESULTS, sweep), stages),
+        "provenance": lambda sweep: tables.provenance(read_record(root / RESULTS, sweep)),
+        "against": lambda sweep, *pair, **how: anytime.against(read_curves(root / RESULTS, sweep), *pair, **how),
+        "gaps": lambda sweep, methods, at: anytime.gaps(
+            read_curves(root / RESULTS, sweep), best_known.read(root / best_known.ARCHIVE), methods, at
+        ),
         "by-graph": lambda sweep, unit="ms", against="": tables.by_graph(read_record(root / RESULTS, sweep), unit, against),
     }
     if what not in makers:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
 
 from envs.problem.errors import InputError
+from orchestration.analysis.anytime import KEYS, curves
 from orchestration.analysis.load import SweepRecord
 from orchestration.specs.files import safe_name
 from orchestration.tracking.provenance import source_tags
 
-RUNS = "runs.csv"
+RUNS, CURVES = "runs.csv", "curves.csv"
 COLUMNS = (
     "stage", "method", "graph", "network", "seed", "evaluations", "objective", "unit", "bound", "source", "commit", "machine",
 )  # fmt: skip
 """``objective`` in seconds, units or joules; ``bound``: largest known lower bound; ``source``: simulated, or measured on what."""
 
 
-def record(sweep: SweepRecord, results: Path, commit: str = "") -> Path:
+def record(sweep: SweepRecord, results: Path, commit: str = "", with_curves: bool = False) -> Path:
     """Write ``results/SWEEP/runs.csv`` of a finished sweep. What was recorded of that sweep before is replaced.
 
     Args:
+        sweep: what ran.
+        results: the folder ``results``.
         commit: that the sweep was run at; by default the one that is checked out.
+        with_curves: whether the best objectives so far are kept too, after 1, 2, 5, 10, … evaluations (``curves.csv``).
 
     Raises:
         InputError: if the commit is not known.
@@ -43,6 +48,9 @@ def record(sweep: SweepRecord, results: Path, commit: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(rows, columns=list(COLUMNS)).sort_values(["stage", "graph", "network", "method", "seed"])
     frame.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    path.with_name(CURVES).unlink(missing_ok=True)
+    if with_curves:
+        curves(sweep.collection).to_csv(path.with_name(CURVES), index=False, float_format="%.6g", lineterminator="\n")
     return path
 
 
@@ -52,11 +60,19 @@ def read_record(results: Path, sweep: str) -> pd.DataFrame:
     Raises:
         InputError: naming how to make it, if there is none; or the columns that it lacks.
     """
-    path = results / safe_name(sweep) / RUNS
+    return _read(results / safe_name(sweep) / RUNS, COLUMNS, "")
+
+
+def read_curves(results: Path, sweep: str) -> pd.DataFrame:
+    """The recorded curves of a sweep, a row a run (`orchestration.analysis.anytime`). InputError as from `read_record`."""
+    return _read(results / safe_name(sweep) / CURVES, KEYS, " --curves")
+
+
+def _read(path: Path, columns: Sequence[str], option: str) -> pd.DataFrame:
     if not path.is_file():
-        raise InputError(f"no record {path}: run the sweep, then `python -m orchestration.records FOLDER`")
+        raise InputError(f"no record {path}: run the sweep, then `python -m orchestration.records FOLDER{option}`")
     frame = pd.read_csv(path)
-    if lacking := [c for c in COLUMNS if c not in frame]:
+    if lacking := [c for c in columns if c not in frame]:
         raise InputError(f"{path}: no column {lacking[0]!r}")
     return frame
 

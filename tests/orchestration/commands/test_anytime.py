@@ -4,20 +4,34 @@ import numpy as np
 import pytest
 
 from envs.problem.errors import InputError
+from orchestration.analysis.anytime import AT, budgets, by_problem, curves, interval, paired
 from orchestration.analysis.runs import collect
-from orchestration.commands.benchmark.anytime import AT, differences, interval, table
+from orchestration.commands.benchmark.anytime import table
 from tests.orchestration.results import problem, small_study, trial
 
 
 def test_differences_are_means_over_seeds_at_equal_evaluations():
-    collection = collect([*small_study(), trial("m0", 0, problem("gz", None)), trial("m1", 0, problem("gz", 1.0))])
-    found = differences(collection, "m1", "m0")
-    assert len(found) == 4
-    for name, row in found.items():
-        expected = np.nan if "gz" in name else np.log(1.2)
-        np.testing.assert_allclose(row, expected, rtol=1e-12)
-    text = table({"m1": found}, "m0", 100)
+    frame = curves(collect([*small_study(), trial("m0", 0, problem("gz", None)), trial("m1", 0, problem("gz", 1.0))]))
+    found = by_problem(paired(frame, "m1", "m0"))
+    assert len(found) == 4 and budgets(found) == budgets(frame) == [at for at in AT if at <= 100]
+    for row in found.itertuples():
+        expected = np.nan if row.graph == "gz" else np.log(1.2)
+        np.testing.assert_allclose(row[4:], expected, rtol=1e-12)
+    text = table(frame, ["m1"], "m0")
     assert "+18.23 % [+18.23 %, +18.23 %]" in text and text.count("m1") == sum(at <= 100 for at in AT)
     with pytest.raises(InputError, match="no method 'm9'"):
-        differences(collection, "m9", "m0")
-    assert differences(collection, "m1", "m0", "main") and interval(np.ones(3)) == (1.0, 1.0)
+        paired(frame, "m9", "m0")
+    assert interval(np.ones(3)) == (1.0, 1.0)
+
+
+def test_a_baseline_may_have_one_run_or_another_budget():
+    frame = curves(collect(small_study()))
+    once = frame[(frame["method"] != "m0") | (frame["seed"] == 0)]
+    assert len(paired(once, "m1", "m0")) == len(paired(frame, "m1", "m0")) == (frame["method"] == "m1").sum()
+    found = paired(frame, "m1", "m0", after=100)
+    for row in found.itertuples():
+        same = (frame["graph"] == row.graph) & (frame["seed"] == row.seed)
+        own, other = (frame[same & (frame["method"] == m)].iloc[0] for m in ("m1", "m0"))
+        assert row[5] == pytest.approx(np.log(own["1"] / other["100"])) != pytest.approx(np.log(own["1"] / other["1"]))
+    with pytest.raises(InputError, match="after 7 evaluations"):
+        paired(frame, "m1", "m0", after=7)

@@ -9,7 +9,8 @@ import pytest
 from envs.problem.errors import InputError
 from orchestration.analysis.load import SweepRecord
 from orchestration.analysis.runs import collect
-from orchestration.records import claims, pages, tables
+from orchestration.commands.best_known import Known
+from orchestration.records import anytime, claims, pages, tables
 from orchestration.records.record import COLUMNS, machine, read_record, record
 from tests.orchestration.results import small_study
 
@@ -81,6 +82,30 @@ def test_a_finished_sweep_becomes_a_record_and_a_table(tmp_path):
     text = pages.fill("a\n<!-- results: leaderboard small -->\nold\n<!-- results: end -->\nb", [], tmp_path, "page.md")
     assert text.startswith("a\n") and text.endswith("-->\nb") and "old" not in text and "abc1234" in text
     assert {m for m in set(frame["method"]) if f"| {m} |" not in text} == set()
+
+
+def test_curves_are_kept_where_they_are_asked_for(tmp_path):
+    study = SweepRecord(tmp_path, "small", collect(small_study()), {})
+    path = record(study, tmp_path / "results", "abc1234", with_curves=True)
+    text = pages.render("against small m1 m0 at=10,100", [], tmp_path)
+    assert "| 10 | +18.2 [+18.2, +18.2] | +18.2 % |" in text and "all (3)" in text and "wrong" not in text
+    assert "| **all (3)** | +18.2 [+18.2, +18.2] |" in pages.render("against small m1 m0 at=10 rows=stages", [], tmp_path)
+    assert pages.render("against small m1 m0 at=10 rows=problems", [], tmp_path).count("| +18.2 ") == 3
+    with pytest.raises(InputError, match=r"at='11'.*known are 1, 2, 5, 10"):
+        pages.render("against small m1 m0 at=10,11", [], tmp_path)
+    record(study, tmp_path / "results", "abc1234")
+    assert not path.with_name("curves.csv").exists()
+    with pytest.raises(InputError, match="records FOLDER --curves"):
+        pages.render("against small m1 m0 at=10", [], tmp_path)
+
+
+def test_gaps_are_to_the_archive_where_costs_are_right():
+    frame = pd.DataFrame(
+        [("a", "g", "n", "m", 0, 2.0, 1.1), ("a", "g", "n", "m", 1, 2.0, 1.1), ("b-wrong", "g", "n", "m", 0, 9.0, 9.0)],
+        columns=["stage", "graph", "network", "method", "seed", "1", "2"],
+    )
+    known = {name: Known(name, "hash", 1.0) for name in ("a/g@n", "b-wrong/g@n")}
+    assert "| m | 69.3; 69.3 | 9.5; 9.5 | 1 |" in anytime.gaps(frame, known, "m", "1,2")
 
 
 def runs(*rows):
