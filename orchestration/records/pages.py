@@ -46,7 +46,7 @@ def render(words: str, known: Sequence[Claim], root: Path) -> str:
 
     ``verdicts``, ``main``, ``claims PAPER``, ``details PAPER``, ``leaderboard SWEEP stages=apart``,
     ``by-graph SWEEP unit=ms against=METHOD``, ``against SWEEP METHOD BASELINE at=10,100 rows=stages after=20``,
-    ``gaps SWEEP METHODS at=10,100``, or ``provenance SWEEP``.
+    ``gaps SWEEP METHODS at=10,100``, ``paired SWEEP against=METHOD``, or ``provenance SWEEP``.
 
     Raises:
         InputError: if the words are not of these.
@@ -66,6 +66,7 @@ def render(words: str, known: Sequence[Claim], root: Path) -> str:
             read_curves(root / RESULTS, sweep), best_known.read(root / best_known.ARCHIVE), methods, at
         ),
         "by-graph": lambda sweep, unit="ms", against="": tables.by_graph(read_record(root / RESULTS, sweep), unit, against),
+        "paired": lambda sweep, against: tables.paired(read_record(root / RESULTS, sweep), against),
     }
     if what not in makers:
         raise InputError(f"{what!r} cannot be made{nearest(what, makers)}")

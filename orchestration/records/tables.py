@@ -1,13 +1,17 @@
-"""Tables of a record as Markdown: who is best over all problems, and times by graph. Statistics come from `orchestration.analysis`."""
+"""Tables of a record as Markdown: who is best over all problems, times by graph, methods paired by seed.
+
+Statistics come from `orchestration.analysis`.
+"""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pandas as pd
 
 from envs.problem.errors import InputError, nearest
-from orchestration.analysis.statistics import iqm_interval
+from orchestration.analysis.statistics import holm, iqm_interval, paired_test, resample
 
 UNITS = {"ms": ("s", 1e3), "s": ("s", 1.0), "J": ("J", 1.0), "units": ("units", 1e3)}
 """Unit of a table: unit of the record, and the factor between them. Units that mean nothing are shown in thousandths, as in reports."""
@@ -69,6 +73,33 @@ def by_graph(frame: pd.DataFrame, unit: str = "ms", against: str = "") -> str:
         lines.append(f"| {method} | {' | '.join(cells)} |")
     what = f"% less than {against}, mean (lowest to highest seed)" if against else f"{unit}, mean ± deviation over seeds"
     return "\n".join([*lines, "", f"{what}. {provenance(frame)}"])
+
+
+def paired(frame: pd.DataFrame, against: str) -> str:
+    """A row a method and graph: how much slower than ``against`` with the same seed, in %, and whether that is more than chance.
+
+    The mean is geometric, its interval a bootstrap over seeds; p is of Wilcoxon's signed-rank test over seeds, after Holm over all rows.
+
+    Raises:
+        InputError: if the method is unknown.
+    """
+    if against not in set(frame["method"]):
+        raise InputError(f"against {against!r}{nearest(against, set(frame['method']))}")
+    keys = ["stage", "graph", "network", "seed"]
+    base = frame[frame["method"] == against].set_index(keys)["objective"]
+    rest = frame[frame["method"] != against]
+    rest = rest.assign(base=base.reindex(pd.MultiIndex.from_frame(rest[keys])).to_numpy()).dropna(subset=["base"])
+    groups = list(rest.groupby(["method", "graph"]))
+    p = holm([paired_test(runs["objective"].to_numpy(), runs["base"].to_numpy()) for _, runs in groups])
+    lines = ["| method | graph | slower, % [95 %] | seeds slower | equal | p |", "|---|---|--:|--:|--:|--:|"]
+    for ((method, graph), runs), chance in zip(groups, p, strict=True):
+        logs = np.log(runs["objective"].to_numpy() / runs["base"].to_numpy())
+        means = logs[resample(np.zeros(len(logs)), np.random.default_rng(0), 10_000)].mean(axis=1)
+        value, low, high = 100 * np.expm1([logs.mean(), *np.percentile(means, [2.5, 97.5])])
+        slower, equal = int((logs > 0).sum()), int((logs == 0).sum())
+        shown = f"{chance:.3f}" if chance >= 0.0005 else "< 0.001"
+        lines.append(f"| {method} | {graph} | {value:+.1f} [{low:+.1f}, {high:+.1f}] | {slower} of {len(logs)} | {equal} | {shown} |")
+    return "\n".join([*lines, "", f"Against {against}, seed by seed. {provenance(frame)}"])
 
 
 def provenance(frame: pd.DataFrame) -> str:

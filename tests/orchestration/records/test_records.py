@@ -127,6 +127,21 @@ def test_figures_of_a_record():
     assert "| fast | 1.250" in apart and "| 2.00 | g | 2 | 2 |" in apart
 
 
+def test_methods_are_paired_by_seed():
+    """Only where both ran; differences that are as often of one sign as of the other are no evidence."""
+    base = [("base", "g", seed, 1.0 + seed) for seed in range(10)]
+    worse = [("worse", "g", seed, 1.1 * (1.0 + seed)) for seed in range(10)]
+    level = [("level", "g", seed, (1.0 + seed) * (1.01 if seed % 2 else 1 / 1.01)) for seed in range(10)]
+    same = [("same", "g", seed, 1.0 + seed) for seed in range(9)]
+    table = tables.paired(runs(*base, *worse, *level, *same, ("worse", "h", 0, 1.0)), against="base")
+    assert "| worse | g | +10.0 [+10.0, +10.0] | 10 of 10 | 0 | 0.006 |" in table  # Wilcoxon's least p of ten pairs, thrice
+    assert "| same | g | +0.0 [+0.0, +0.0] | 0 of 9 | 9 | 1.000 |" in table and "| h |" not in table
+    row = next(line for line in table.splitlines() if line.startswith("| level | g | "))
+    assert "| 5 of 10 | 0 | 1.000 |" in row and "[-" in row
+    with pytest.raises(InputError, match="did you mean 'base'"):
+        tables.paired(runs(*base), against="bass")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
