@@ -21,7 +21,7 @@ Differences from the paper:
 - Feed-forward layers are twice as wide as embeddings; the conditioning is repeated there. c is one transformer layer shared by all.
 - The importance ratio is that of each operation's device (``learning.ratio``).
 - The average reward is kept for each graph. Devices are drawn only among those an operation may use; a co-location group is one position,
-  with the mean of its members' types. What overflows memory is repaired; ``repair: false`` leaves it to the reward of -10.
+  with the mean of its members' types. ``repair`` moves what overflows memory, which otherwise has the reward of -10.
 - Off by default: ``standardize``, ``learning.normalize`` and ``search`` (`methods.learning.elites`). Without them a policy gives nearly all
   operations the same probabilities and learns little in a thousand placements; `sweeps/gdp/parts/best.yaml` turns them on.
 - Off by default, too: ``spread``, ``speed``, ``agree`` and ``learning.average``, which help on graphs that were not searched; without them
@@ -87,8 +87,8 @@ class GdpConfig:
     """What neighbours on one device count when a graph is placed without search; see `EncoderPlacer.agreed`."""
     devices: DevicesOrNone = 0
     """Devices that the policy can choose among; 0 takes the largest network of the problems."""
-    repair: bool = True
-    """Move what overflows a device's memory before a placement is proposed."""
+    repair: bool = False
+    """Move what overflows a device's memory before a placement is proposed (not in the paper)."""
     learning: GdpLearningConfig = field(default_factory=GdpLearningConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
 

@@ -13,7 +13,7 @@ Differences from the paper:
   deterministic within a few updates. The noise that the paper adds to the logits of the first 500 steps is left out.
 - There are at most as many groups as operations. Groups that stay empty do not count in the gradient.
 - Operations of one co-location group of the problem are grouped as one. A group's devices are those that all members may use;
-  where there is none, members go to the fastest device they may use. What overflows memory is repaired (``repair``).
+  where there is none, members go to the fastest device they may use. ``repair`` moves what overflows memory.
 - A placement that cannot run counts as 100 s. The baseline is a moving average of rewards with decay 0.9.
 """
 
@@ -66,8 +66,8 @@ class HdpConfig:
     """C of logits C·tanh(logits / T)."""
     temperature: Positive = 10.0
     """T of logits C·tanh(logits / T)."""
-    repair: bool = True
-    """Move what overflows a device's memory before a placement is proposed."""
+    repair: bool = False
+    """Move what overflows a device's memory before a placement is proposed (not in the paper)."""
     learning: HdpLearningConfig = field(default_factory=HdpLearningConfig)
 
 

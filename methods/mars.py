@@ -17,8 +17,8 @@ Differences from the paper:
   20 placements"). The importance ratio is that of each operation's device (``learning.ratio``).
 - The LSTMs' 512 units are the encoder's two directions together, as in HDP. The decoder goes on from its own state in a new segment.
 - The cut-off of bad placements is ``learning.slow_seconds`` (20 for BERT), off by default; what takes longer counts as that much.
-- Devices are drawn only among those an operation may use; a co-location group is one position, with the mean of its members' types. What
-  overflows memory is repaired; ``repair: false`` leaves it to the 100 s of an invalid placement.
+- Devices are drawn only among those an operation may use; a co-location group is one position, with the mean of its members' types.
+  ``repair`` moves what overflows memory, which otherwise counts as the 100 s of an invalid placement.
 - An input's shape is that of the whole tensor it is a view of. Inception has no auxiliary head and BERT no head: their losses are the
   means of their outputs.
 - ``transformer-xl`` is GDP's placer with superposition, as wide as the embeddings.
@@ -87,8 +87,8 @@ class MarsConfig:
     """Of Adam, in pre-training."""
     devices: DevicesOrNone = 0
     """Devices that the policy can choose among; 0 takes the largest network of the problems."""
-    repair: bool = True
-    """Move what overflows a device's memory before a placement is proposed."""
+    repair: bool = False
+    """Move what overflows a device's memory before a placement is proposed (not in the paper)."""
     learning: PolicyGradientConfig = field(default_factory=PolicyGradientConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
 
