@@ -3,12 +3,14 @@
 Left to autograd, every step adds to the gradients of all weights, which costs several times the step itself. Here a step back only passes
 on what the step before needs; gradients of weights are one product each over all steps. tanh's are computed again, not kept.
 
-Attention compares every state with every query through a tanh, which is most of what a step costs; so it is compiled, in one pass.
+A step's products have a few rows, so they take as long as reading the weights, which are laid out for that once. Attention compares every
+state with every query through a tanh; that, and the gates, are compiled, each in one pass.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -18,11 +20,57 @@ from numba import types
 from numba.extending import overload
 from torch import Tensor
 
+from methods.nets.products import packed, product
+
+
+class DecoderWeights:
+    """What every step of a decoder is multiplied by, laid out for that once: see `methods.nets.products.packed`.
+
+    Args:
+        joint: weights of the hidden state, [4 H + W, H]: those of the gates, then those of the query.
+        rows: samples that are decided side by side.
+    """
+
+    def __init__(self, joint: Tensor, rows: int) -> None:
+        self.size, self.joint, self.rows = joint.shape[1], joint.detach(), rows
+        self.forward = packed(joint, rows)
+
+    @cached_property
+    def backward(self) -> Tensor:
+        """The transpose, likewise."""
+        return packed(self.joint.t(), self.rows)
+
+
+class DecoderSteps:
+    """The decoder's steps, without gradients.
+
+    Args:
+        weights: of all steps.
+        keys, additions, v: see `AttentiveDecoder`.
+    """
+
+    def __init__(self, weights: DecoderWeights, keys: Tensor, additions: Tensor, v: Tensor) -> None:
+        self.weights, self.keys, self.v = weights, keys.detach().numpy(), v.detach().numpy()
+        self.additions = packed(additions[0].t(), weights.rows) if len(additions) == 1 else additions.detach()
+
+    def step(self, gates: Tensor, h: Tensor, c: Tensor, shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """From the state before to the next, with ``gates`` [B, 4 H]; sets ``shares`` [B, s].
+
+        Returns:
+            h, c [B, H], and what going back needs of the step: the gates after their activations, and the query, [B, 4 H + W].
+        """
+        active = product(h, self.weights.forward)
+        _attend(self.keys, active.numpy(), self.v, shares.numpy())
+        mixed = product(shares, self.additions) if self.additions.ndim == 2 else torch.bmm(shares[:, None], self.additions).squeeze(1)
+        h, end = torch.empty_like(c, memory_format=torch.contiguous_format), torch.empty_like(c, memory_format=torch.contiguous_format)
+        _activate(active.numpy(), gates.numpy(), mixed.numpy(), c.numpy(), end.numpy(), h.numpy())
+        return h, end, active
+
 
 class AttentiveDecoder(torch.autograd.Function):
     """Hidden states and contexts of T steps: attention by the state before, then an LSTM step (Bahdanau et al. 2015).
 
-    ``apply(gates, states, keys, additions, h, c, weights, w_query, v)`` gives h [B, T, H], contexts [B, T, H], and c [B, H] of the last
+    ``apply(gates, states, keys, additions, h, c, joint, v, weights)`` gives h [B, T, H], contexts [B, T, H], and c [B, H] of the last
     step, where
 
     - ``gates`` [B, T, 4 H] is what decisions and biases add to the gates, in `torch.nn.LSTMCell`'s order;
@@ -30,80 +78,70 @@ class AttentiveDecoder(torch.autograd.Function):
       where all attention is on it: a context is a mean of states, so its part of the gates is the same mean of these, of which there
       are fewer than weights;
     - ``h``, ``c`` [B, H] is the state before;
-    - ``weights`` [4 H, H] are those of the hidden state; ``w_query`` is [W, H] and ``v`` [W].
+    - ``joint`` [4 H + W, H] are the weights of the hidden state, those of the gates before those of the query, ``weights`` the same as
+      `DecoderWeights`; ``v`` is [W].
     """
 
     @staticmethod
     def forward(
-        ctx: Any, gates: Tensor, states: Tensor, keys: Tensor, additions: Tensor, h: Tensor, c: Tensor, weights: Tensor,
-        w_query: Tensor, v: Tensor,
+        ctx: Any, gates: Tensor, states: Tensor, keys: Tensor, additions: Tensor, h: Tensor, c: Tensor, joint: Tensor, v: Tensor,
+        weights: DecoderWeights,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        batch, steps, size = len(h), gates.shape[1], h.shape[1]
-        hidden, cells = h.new_empty(steps + 1, batch, size), h.new_empty(steps + 1, batch, size)
-        shares, energy = h.new_empty(steps, batch, states.shape[1]), h.new_empty(batch, states.shape[1])
-        active = h.new_empty(steps, batch, 4 * size)
-        hidden[0], cells[0] = h, c
+        batch, steps = len(h), gates.shape[1]
+        run = DecoderSteps(weights, keys, additions, v)
+        shares = h.new_empty(steps, batch, states.shape[1])
+        hidden, cells, active = [h], [c], []
         for t in range(steps):
-            _compare(keys.detach().numpy(), (hidden[t] @ w_query.t()).detach().numpy(), v.detach().numpy(), energy.numpy())
-            shares[t] = torch.softmax(energy, dim=1)
-            raw = torch.addmm(gates[:, t], hidden[t], weights.t()) + _mixed(shares[t], additions)
-            i, f, g, o = raw.chunk(4, dim=1)
-            torch.cat((i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()), dim=1, out=active[t])
-            i, f, g, o = active[t].chunk(4, dim=1)
-            torch.addcmul(f * cells[t], i, g, out=cells[t + 1])
-            torch.mul(o, cells[t + 1].tanh(), out=hidden[t + 1])
-        ctx.save_for_backward(states, keys, additions, weights, w_query, v, hidden, cells, shares, active)
-        return hidden[1:].transpose(0, 1), _mixed(shares.transpose(0, 1), states), cells[-1].clone()
+            h, c, kept = run.step(gates[:, t], h, c, shares[t])
+            hidden.append(h)
+            cells.append(c)
+            active.append(kept)
+        ctx.save_for_backward(states, keys, additions, v)
+        ctx.weights, ctx.kept = weights, (torch.stack(hidden[:-1]), cells, active, shares)
+        return torch.stack(hidden[1:], dim=1), _mixed(shares.transpose(0, 1), states), c.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        states, keys, additions, weights, w_query, v, hidden, cells, shares, active = ctx.saved_tensors
-        of_hidden, of_contexts, dc = gradients[0].transpose(0, 1), gradients[1], gradients[2]
-        steps, batch = shares.shape[:2]
-        by_contexts = _compared(of_contexts, states).transpose(0, 1)
-        dgates, dqueries = torch.empty_like(active), active.new_empty(steps, batch, len(v))
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        states, keys, additions, v = ctx.saved_tensors
+        weights, (before, cells, active, shares) = ctx.weights, ctx.kept
+        of_hidden, of_contexts, dc = gradients[0].transpose(0, 1).contiguous(), gradients[1], gradients[2].clone()
+        steps, batch, size = before.shape
+        by_contexts = _compared(of_contexts, states).transpose(0, 1).contiguous()
+        through = packed(additions[0], batch) if len(additions) == 1 else additions
+        djoint = before.new_empty(steps, batch, len(weights.joint))
+        dgates = djoint[:, :, : 4 * size]
         dkeys, dv = torch.zeros_like(keys), torch.zeros_like(v)
-        dh = torch.zeros_like(hidden[0])
+        asked, weighed = keys.detach().numpy(), v.detach().numpy()
+        dh = torch.zeros_like(before[0])
         for t in range(steps - 1, -1, -1):
-            dh = dh + of_hidden[t]
-            i, f, g, o = active[t].chunk(4, dim=1)
-            end = cells[t + 1].tanh()
-            dc = torch.addcmul(dc, dh * o, 1 - end * end)
-            parts = (dc * g * i * (1 - i), dc * cells[t] * f * (1 - f), dc * i * (1 - g * g), dh * end * o * (1 - o))
-            torch.cat(parts, dim=1, out=dgates[t])
-            dc = dc * f
-            dshares = by_contexts[t] + _compared(dgates[t], additions)
-            denergy = shares[t] * (dshares - (shares[t] * dshares).sum(dim=1, keepdim=True))
-            query = (hidden[t] @ w_query.t()).detach().numpy()
-            _compare_back(keys.detach().numpy(), query, denergy.numpy(), dv.numpy(), dkeys.numpy(), dqueries[t].numpy())
-            dqueries[t] *= v
-            dh = dgates[t] @ weights + dqueries[t] @ w_query
-        before = hidden[:-1].flatten(0, 1)
-        dweights, dquery_weights = dgates.flatten(0, 1).t() @ before, dqueries.flatten(0, 1).t() @ before
+            rows = active[t].numpy()
+            _activate_back(rows, cells[t].numpy(), cells[t + 1].numpy(), dh.numpy(), of_hidden[t].numpy(), dc.numpy(), djoint[t].numpy())
+            dgate = dgates[t].contiguous()
+            dshares = product(dgate, through) if through.ndim == 2 else torch.bmm(through, dgate[:, :, None]).squeeze(2)
+            dshares += by_contexts[t]
+            _attend_back(asked, rows, weighed, shares[t].numpy(), dshares.numpy(), dv.numpy(), dkeys.numpy(), djoint[t].numpy())
+            dh = product(djoint[t], weights.backward)
+        of_joint = product(djoint.flatten(0, 1).t(), before.flatten(0, 1).t())
         by_sample = shares.transpose(0, 1)
         dstates, dadditions = _spread(by_sample, of_contexts, states), _spread(by_sample, dgates.transpose(0, 1), additions)
-        return dgates.transpose(0, 1), dstates, dkeys * v, dadditions, dh, dc, dweights, dquery_weights, dv
+        return dgates.transpose(0, 1), dstates, dkeys * v, dadditions, dh, dc, of_joint, dv, None
 
 
 def _mixed(shares: Tensor, given: Tensor) -> Tensor:
-    """``given`` [1 or B, s, H] weighed by ``shares`` [B, s] or [B, T, s]: [B, H] or [B, T, H]."""
-    if len(given) == 1:
-        return shares @ given[0]
-    return torch.bmm(shares, given) if shares.ndim == 3 else torch.bmm(shares[:, None, :], given).squeeze(1)
+    """``given`` [1 or B, s, H] weighed by ``shares`` [B, T, s]: [B, T, H]."""
+    return shares @ given
 
 
 def _compared(grad: Tensor, given: Tensor) -> Tensor:
-    """The gradient of `_mixed` by shares: products of ``grad`` [B, H] or [B, T, H] with each of ``given``."""
-    if len(given) == 1:
-        return grad @ given[0].t()
-    return grad @ given.transpose(1, 2) if grad.ndim == 3 else torch.bmm(given, grad[:, :, None]).squeeze(2)
+    """The gradient of `_mixed` by shares: products of ``grad`` [B, T, H] with each of ``given``."""
+    return grad @ given.transpose(1, 2)
 
 
 def _spread(shares: Tensor, grad: Tensor, given: Tensor) -> Tensor:
     """The gradient of `_mixed` by ``given``, from ``shares`` [B, T, s] and ``grad`` [B, T, H]."""
     if len(given) == len(grad) > 1:
         return torch.bmm(shares.transpose(1, 2), grad)
-    return (shares.flatten(0, 1).t() @ grad.flatten(0, 1))[None]
+    return product(shares.flatten(0, 1).t(), grad.flatten(0, 1).t())[None]
 
 
 def _tanh(x):  # type: ignore[no-untyped-def]
@@ -132,30 +170,86 @@ def _tanh_of(x):  # type: ignore[no-untyped-def]
     return quotient
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")  # no branch for a divisor of 0
-def _compare(keys, query, v, energy):  # type: ignore[no-untyped-def]
-    """v · tanh(key + query) of every state and sample: ``keys`` [1 or B, s, W], ``query`` [B, W], ``energy`` [B, s]."""
-    for b in range(len(query)):
-        mine, asked = keys[b if len(keys) > 1 else 0], query[b]
+FAST = {"contract", "reassoc", "nsz"}
+
+
+@numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")  # no branch for a divisor of 0
+def _attend(keys, active, v, shares):  # type: ignore[no-untyped-def]
+    """The softmax over states of v · tanh(key + query): ``keys`` [1 or B, s, W], queries the last W of ``active`` [B, 4 H + W],
+    ``shares`` [B, s]."""
+    at = active.shape[1] - len(v)
+    for b in range(len(active)):
+        mine, asked, out = keys[b if len(keys) > 1 else 0], active[b, at:], shares[b]
         for s in range(len(mine)):
             key, total = mine[s], v.dtype.type(0)
             for w in range(len(v)):
                 total += v[w] * _tanh(key[w] + asked[w])
-            energy[b, s] = total
+            out[s] = total
+        most, total = out.max(), v.dtype.type(0)
+        for s in range(len(out)):
+            out[s] = math.exp(out[s] - most)
+            total += out[s]
+        for s in range(len(out)):
+            out[s] /= total
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")  # no branch for a divisor of 0
-def _compare_back(keys, query, denergy, dv, dkeys, dquery):  # type: ignore[no-untyped-def]
-    """The gradients of `_compare`: adds to ``dv`` and ``dkeys``, and replaces ``dquery``; the latter two but for the factor v."""
-    dquery[:] = 0
-    for b in range(len(query)):
+@numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _attend_back(keys, active, v, shares, dshares, dv, dkeys, djoint):  # type: ignore[no-untyped-def]
+    """The gradients of `_attend`: adds to ``dv`` [W] and, but for the factor v, to ``dkeys``; the query's replace the last W of
+    ``djoint`` [B, 4 H + W]."""
+    at = active.shape[1] - len(v)
+    for b in range(len(active)):
         which = b if len(keys) > 1 else 0
-        asked, by_query = query[b], dquery[b]
+        asked, by_query, mean = active[b, at:], djoint[b, at:], v.dtype.type(0)
         for s in range(keys.shape[1]):
-            key, by_key, grad = keys[which, s], dkeys[which, s], denergy[b, s]
-            for w in range(len(dv)):
+            mean += shares[b, s] * dshares[b, s]
+        by_query[:] = 0
+        for s in range(keys.shape[1]):
+            key, by_key, grad = keys[which, s], dkeys[which, s], shares[b, s] * (dshares[b, s] - mean)
+            for w in range(len(v)):
                 t = _tanh(key[w] + asked[w])
                 passed = grad - t * t * grad
                 dv[w] += t * grad
                 by_query[w] += passed
                 by_key[w] += passed
+        for w in range(len(v)):
+            by_query[w] *= v[w]
+
+
+@numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _activate(active, gates, mixed, before, cell, hidden):  # type: ignore[no-untyped-def]
+    """An LSTM's step: ``active`` [B, 4 H + …] plus ``gates`` and ``mixed`` [B, 4 H] are its gates, which replace ``active``; from the cells
+    ``before`` [B, H] to ``cell`` and ``hidden``. A sigmoid is half a tanh of the half."""
+    size, half = cell.shape[1], cell.dtype.type(0.5)
+    for b in range(len(active)):
+        mine, more, most = active[b], gates[b], mixed[b]
+        for k in range(4 * size):
+            mine[k] += more[k] + most[k]
+        for k in range(2 * size):
+            mine[k] = half + half * _tanh(half * mine[k])
+        for k in range(2 * size, 3 * size):
+            mine[k] = _tanh(mine[k])
+        for k in range(3 * size, 4 * size):
+            mine[k] = half + half * _tanh(half * mine[k])
+        for k in range(size):
+            cell[b, k] = mine[size + k] * before[b, k] + mine[k] * mine[2 * size + k]
+        for k in range(size):
+            hidden[b, k] = mine[3 * size + k] * _tanh(cell[b, k])
+
+
+@numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _activate_back(active, before, cell, dh, more, dc, djoint):  # type: ignore[no-untyped-def]
+    """The gradients of `_activate` by the gates, the first 4 H of ``djoint``, and by the cells before, which replaces ``dc``; the hidden
+    state's is ``dh`` plus ``more``."""
+    size, one = cell.shape[1], cell.dtype.type(1)
+    for b in range(len(active)):
+        mine, out = active[b], djoint[b]
+        for k in range(size):
+            i, f, g, o = mine[k], mine[size + k], mine[2 * size + k], mine[3 * size + k]
+            end, by_hidden = _tanh(cell[b, k]), dh[b, k] + more[b, k]
+            by_cell = dc[b, k] + by_hidden * o * (one - end * end)
+            out[k] = by_cell * g * i * (one - i)
+            out[size + k] = by_cell * before[b, k] * f * (one - f)
+            out[2 * size + k] = by_cell * i * (one - g * g)
+            out[3 * size + k] = by_hidden * end * o * (one - o)
+            dc[b, k] = by_cell * f

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from envs.problem.errors import InputError
-from methods.nets.attentive_decoder import AttentiveDecoder
+from methods.nets.attentive_decoder import AttentiveDecoder, DecoderSteps, DecoderWeights
 from methods.nets.decisions import Decisions, decide
+from methods.nets.products import Linear, linear
 
 
 class Seq2Seq(nn.Module):
@@ -40,10 +41,10 @@ class Seq2Seq(nn.Module):
         self.encoder = nn.LSTM(inputs, hidden // 2, batch_first=True, bidirectional=True)
         self.cell = nn.LSTMCell(2 * hidden, hidden)
         self.devices = nn.Embedding(devices + 1, hidden)  # the last stands for "nothing decided yet"
-        self.key = nn.Linear(hidden, width)
+        self.key = Linear(hidden, width)
         self.query = nn.Linear(hidden, width, bias=False)
         self.energy = nn.Linear(width, 1, bias=False)
-        self.output = nn.Linear(2 * hidden, devices)
+        self.output = Linear(2 * hidden, devices)
         self.segment, self.tanh_constant, self.temperature = segment, tanh_constant, temperature
 
     def encode(self, x: Tensor) -> tuple[list[Tensor], tuple[Tensor, Tensor]]:
@@ -57,12 +58,16 @@ class Seq2Seq(nn.Module):
             outputs.append(out)
         return outputs, (h, c)
 
-    def _prepared(self, states: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
-        """What each decision before adds to the gates [D + 1, 4 hidden]; what `AttentiveDecoder` takes of states, and its weights."""
+    def _prepared(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What each decision before adds to the gates, [D + 1, 4 hidden], the decoder's joint weights (`AttentiveDecoder`), and those of
+        the context, [4 hidden, hidden]."""
         own, context = self.cell.weight_ih.split(self.cell.hidden_size, dim=1)
         gates = self.devices.weight @ own.t() + self.cell.bias_ih + self.cell.bias_hh
-        weights = (self.cell.weight_hh, self.query.weight, self.energy.weight[0])
-        return gates, (states, self.key(states), states @ context.t()), weights
+        return gates, torch.cat((self.cell.weight_hh, self.query.weight)), context.contiguous()
+
+    def _attended(self, states: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """States, keys and additions, as `AttentiveDecoder` takes them."""
+        return states, self.key(states), linear(states, context)
 
     def _decide(self, h: Tensor, context: Tensor, allowed: Tensor, actions: Tensor | None, noise: Tensor | None) -> Decisions:
         """Decisions from the decoder's states and contexts, [B, T, hidden]."""
@@ -72,30 +77,33 @@ class Seq2Seq(nn.Module):
         return decide(logits, allowed, actions, noise)
 
     def _draw(
-        self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, given: Tensor | None, noise: Tensor | None
-    ) -> tuple[Decisions, Tensor, Tensor]:
+        self, attended: tuple[Tensor, Tensor, Tensor], h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, given: Tensor | None,
+        noise: Tensor | None, gates: Tensor, weights: DecoderWeights,
+    ) -> tuple[Decisions, Tensor, Tensor]:  # fmt: skip
         """Decisions on a segment, one after another, and the decoder's state after them."""
-        gates, attended, weights = self._prepared(states)
+        states, keys, additions = attended
+        steps, shares = DecoderSteps(weights, keys, additions, self.energy.weight[0]), states.new_empty(len(h), states.shape[1])
         made: list[Decisions] = []
         for t in range(allowed.shape[1]):
-            hs, contexts, c = AttentiveDecoder.apply(gates[before][:, None], *attended, h, c, *weights)
+            h, c, _ = steps.step(gates[before], h, c, shares)
+            context = torch.bmm(shares[:, None], states.expand(len(h), -1, -1))
             at = slice(t, t + 1)
             known, drawn = (None if part is None else part[:, at] for part in (given, noise))
-            made.append(self._decide(hs, contexts, allowed[:, at], known, drawn))
-            h, before = hs[:, 0], made[-1].actions[:, 0]
+            made.append(self._decide(h[:, None], context, allowed[:, at], known, drawn))
+            before = made[-1].actions[:, 0]
         return Decisions(*(torch.cat(parts, dim=1) for parts in zip(*made, strict=True))), h, c
 
     def _score(
-        self, states: Tensor, h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, actions: Tensor
-    ) -> tuple[Decisions, Tensor, Tensor]:
+        self, attended: tuple[Tensor, Tensor, Tensor], h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, actions: Tensor,
+        gates: Tensor, joint: Tensor, weights: DecoderWeights,
+    ) -> tuple[Decisions, Tensor, Tensor]:  # fmt: skip
         """Known decisions on a segment, and the decoder's state after them."""
-        gates, attended, weights = self._prepared(states)
         given = functional.embedding(torch.cat((before[:, None], actions[:, :-1]), dim=1), gates)
-        hs, contexts, c = AttentiveDecoder.apply(given, *attended, h, c, *weights)
+        hs, contexts, c = AttentiveDecoder.apply(given, *attended, h, c, joint, self.energy.weight[0], weights)
         return self._decide(hs, contexts, allowed, actions, None), hs[:, -1], c
 
     def forward(self, x: Tensor, allowed: Tensor, actions: Tensor | None = None, noise: Tensor | None = None) -> Decisions:
-        """Decide the devices of all positions, or score given ones.
+        """Decide the devices of all positions, without gradients, or score given ones.
 
         Args:
             x: representations, [B or 1, N, inputs].
@@ -104,19 +112,24 @@ class Seq2Seq(nn.Module):
             noise: as in `decide`, [B, N, D]; without it and ``actions`` the most probable devices of each row of x.
         """
         batch = len(x) if actions is None and noise is None else len(actions) if actions is not None else len(noise)  # type: ignore[arg-type]
-        outputs, (h, c) = self.encode(x)
-        h, c = h.expand(batch, -1), c.expand(batch, -1)
-        before = torch.full((batch,), self.devices.num_embeddings - 1)
-        parts: list[Decisions] = []
-        at = 0
-        for states in outputs:
-            rows = slice(at, at + states.shape[1])
-            if actions is None or noise is not None:
-                given, drawn = (None if part is None else part[:, rows] for part in (actions, noise))
-                made, h, c = self._draw(states, h, c, before, allowed[:, rows], given, drawn)
-            else:
-                made, h, c = self._score(states, h, c, before, allowed[:, rows], actions[:, rows])
-            parts.append(made)
-            before = made.actions[:, -1]
-            at = rows.stop
+        drawing = actions is None or noise is not None
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not drawing):
+            outputs, (h, c) = self.encode(x)
+            h, c = h.expand(batch, -1), c.expand(batch, -1)
+            before = torch.full((batch,), self.devices.num_embeddings - 1)
+            gates, joint, context = self._prepared()
+            weights = DecoderWeights(joint, batch)
+            parts: list[Decisions] = []
+            at = 0
+            for states in outputs:
+                rows, attended = slice(at, at + states.shape[1]), self._attended(states, context)
+                if drawing:
+                    given, drawn = (None if part is None else part[:, rows] for part in (actions, noise))
+                    made, h, c = self._draw(attended, h, c, before, allowed[:, rows], given, drawn, gates, weights)
+                else:
+                    known = actions[:, rows]  # type: ignore[index]
+                    made, h, c = self._score(attended, h, c, before, allowed[:, rows], known, gates, joint, weights)
+                parts.append(made)
+                before = made.actions[:, -1]
+                at = rows.stop
         return Decisions(*(torch.cat(p, dim=1) for p in zip(*parts, strict=True)))

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from envs.problem.errors import InputError
-from methods.nets.attentive_decoder import AttentiveDecoder, _compare
+from methods.nets.attentive_decoder import AttentiveDecoder, DecoderWeights, _activate
+from methods.nets.decisions import decide
 from methods.nets.seq2seq import Seq2Seq
 
 ALL = torch.ones(1, 1, 3, dtype=torch.bool)
@@ -33,9 +34,9 @@ def test_attention_is_that_of_bahdanau():
     for b in range(2):
         energy = torch.stack([p.energy.weight[0] @ torch.tanh(p.query.weight @ h[b] + p.key(states[0, j])) for j in range(4)])
         expected = (torch.softmax(energy, dim=0)[:, None] * states[0]).sum(dim=0)
-        gates, attended, weights = p._prepared(states)
-        zeros = torch.zeros(2, 8)
-        found = AttentiveDecoder.apply(gates[[0, 3]][:, None], *attended, h, zeros, *weights)
+        gates, joint, context = p._prepared()
+        zeros, attended = torch.zeros(2, 8), p._attended(states, context)
+        found = AttentiveDecoder.apply(gates[[0, 3]][:, None], *attended, h, zeros, joint, p.energy.weight[0], DecoderWeights(joint, 2))
         torch.testing.assert_close(found[1][b, 0], expected)
         state = p.cell(torch.cat((p.devices(torch.tensor([0, 3])), found[1][:, 0]), dim=1), (h, zeros))
         torch.testing.assert_close((found[0][:, 0], found[2]), state)
@@ -96,29 +97,53 @@ def test_one_segment_is_the_whole_sequence():
     assert torch.equal(a.log_probs, b.log_probs)
 
 
-@pytest.mark.parametrize("segment", [0, 4])
-@pytest.mark.parametrize("rows", [1, 2])
-def test_the_gradient_of_scoring_is_that_of_drawing_the_same(segment, rows):
-    x = torch.randn(rows, 10, 5, generator=torch.Generator().manual_seed(2))
-    drawn, gradients = noise(2, 10), []
-    for scores in (False, True):
-        p = placer(segment, tanh_constant=2.0)
-        made = p(x, allowed(10), None, drawn)
-        made = p(x, allowed(10), made.actions) if scores else made
-        (made.log_probs * torch.arange(20.0).reshape(2, 10) + made.entropy).sum().backward()
-        gradients.append([q.grad for q in p.parameters()])
-    for a, b in zip(*gradients, strict=True):
+def plain(p, x, allowed, actions):
+    """Known decisions scored as the papers' formulas read, by torch's own cells and gradients."""
+    outputs, (h, c) = p.encode(x)
+    h, c, made, at = h.expand(len(actions), -1), c.expand(len(actions), -1), [], 0
+    before = torch.full((len(actions),), p.devices.num_embeddings - 1)
+    for states in outputs:
+        for _ in range(states.shape[1]):
+            energy = p.energy(torch.tanh(p.key(states) + p.query(h)[:, None])).squeeze(2)
+            context = (torch.softmax(energy, dim=1)[:, :, None] * states).sum(dim=1)
+            h, c = p.cell(torch.cat((p.devices(before), context), dim=1), (h, c))
+            logits = p.output(torch.cat((h, context), dim=1)) / p.temperature
+            logits = p.tanh_constant * torch.tanh(logits) if p.tanh_constant else logits
+            made.append(decide(logits[:, None], allowed[:, at : at + 1], actions[:, at : at + 1], None))
+            before, at = actions[:, at], at + 1
+    return [torch.cat(parts, dim=1) for parts in zip(*made, strict=True)]
+
+
+@pytest.mark.parametrize(("segment", "rows", "size"), [(0, 1, 8), (4, 2, 8), (0, 2, 8), (8, 1, 256)])  # 256: by oneDNN
+def test_scores_and_their_gradients_are_those_of_the_formulas(segment, rows, size):
+    torch.manual_seed(0)
+    p = Seq2Seq(5, 3, hidden=size, attention=size - 2, segment=segment, tanh_constant=2.0)
+    x, actions = torch.randn(rows, 10, 5), torch.randint(3, (8 if rows == 1 else rows, 10)).mul(2).remainder(3)
+    actions[:, ::2] = 2
+    found = []
+    for made in (p(x, allowed(10), actions), plain(p, x, allowed(10), actions)):
+        loss = (made[1] * torch.arange(10.0) + made[2]).sum()
+        found.append([made[1], made[2], *torch.autograd.grad(loss, list(p.parameters()))])
+    for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_draws_keep_no_gradient():
+    assert not placer()(torch.randn(1, 4, 5), allowed(4), None, noise(2, 4)).log_probs.requires_grad
 
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_the_decoder_s_gradient_is_that_of_differences(rows):
     torch.manual_seed(0)
-    sizes = ((2, 4, 12), (rows, 5, 3), (rows, 5, 2), (rows, 5, 12), (2, 3), (2, 3), (12, 3), (2, 3), (2,))
+    sizes = ((2, 4, 12), (rows, 5, 3), (rows, 5, 2), (rows, 5, 12), (2, 3), (2, 3), (14, 3), (2,))
     arguments = [torch.randn(s, dtype=torch.float64, requires_grad=True) for s in sizes]
-    assert torch.autograd.gradcheck(AttentiveDecoder.apply, arguments)
+
+    def apply(*given):
+        return AttentiveDecoder.apply(*given, DecoderWeights(given[6], 2))
+
+    assert torch.autograd.gradcheck(apply, arguments)
     single = [a.detach().float().requires_grad_() for a in arguments]  # where tanh is a quotient
-    found, expected = ([p.cpu() for p in AttentiveDecoder.apply(*given)] for given in (single, arguments))
+    found, expected = ([p.cpu() for p in apply(*given)] for given in (single, arguments))
     for f, e in zip(found, expected, strict=True):
         torch.testing.assert_close(f.double(), e, rtol=1e-5, atol=1e-6)
     gradients = [torch.autograd.grad(sum(p.sin().sum() for p in made), given) for made, given in ((found, single), (expected, arguments))]
@@ -128,9 +153,11 @@ def test_the_decoder_s_gradient_is_that_of_differences(rows):
 
 def test_tanh_in_single_precision():
     x = torch.linspace(-12, 12, 4001)
-    found = torch.empty(len(x), 1)
-    _compare(np.zeros((1, 1, 1), np.float32), x[:, None].numpy(), np.ones(1, np.float32), found.numpy())
-    torch.testing.assert_close(found[:, 0], torch.tanh(x.double()).float(), rtol=1e-6, atol=1e-7)
+    active = torch.zeros(1, 4 * len(x))
+    active[0, 2 * len(x) : 3 * len(x)] = x  # the gate that goes through tanh
+    zeros = np.zeros((1, 4 * len(x)), np.float32)
+    _activate(active.numpy(), zeros, zeros, *np.zeros((3, 1, len(x)), np.float32))
+    torch.testing.assert_close(active[0, 2 * len(x) : 3 * len(x)], torch.tanh(x.double()).float(), rtol=1e-6, atol=1e-7)
 
 
 def test_the_tanh_constant_bounds_the_logits():

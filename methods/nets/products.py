@@ -1,0 +1,71 @@
+"""Dense products by oneDNN, which has AVX-512 for every processor that has it; torch's own go to MKL, which keeps to AVX2 on AMD's.
+What networks are made of them does not belong here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+ONEDNN = torch.backends.mkldnn.is_available()
+WORTH = 2**20
+"""Multiplications below which a call of oneDNN costs more than it saves."""
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x`` [n, k] times the transpose of ``weight`` [m, k], plus ``bias`` [m] if there is one, [n, m]; for where no gradient is kept.
+
+    A weight may be `packed`; then ``x`` must be float32.
+    """
+    if weight.is_mkldnn or (ONEDNN and x.dtype == torch.float32 and x.numel() * len(weight) >= WORTH):
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(_dense(x), _dense(weight), bias, "none", [], "")
+        return out
+    return functional.linear(x, weight, bias)
+
+
+def _dense(x: Tensor) -> Tensor:
+    """Without gaps between rows or columns, for which oneDNN has a plain loop only."""
+    return x if x.is_mkldnn or x.is_contiguous() or x.t().is_contiguous() else x.contiguous()
+
+
+def packed(weight: Tensor, rows: int) -> Tensor:
+    """``weight`` [m, k] laid out for many products with ``rows`` rows; each would lay it out anew, most of the work of few."""
+    weight = weight.detach()
+    if not ONEDNN or weight.dtype != torch.float32 or weight.numel() * rows < WORTH // 8:
+        return weight
+    out: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
+    return out
+
+
+class _Linear(torch.autograd.Function):
+    """`product` and its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x, weight)
+        return product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        return (
+            product(grad, weight.t()) if of_x else None,
+            product(grad.t(), x.t()) if of_weight else None,
+            grad.sum(dim=0) if of_bias else None,
+        )
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`torch.nn.functional.linear`: ``x`` [..., k], ``weight`` [m, k] and ``bias`` [m] give [..., m], with their gradients."""
+    out: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)
+    return out.view(*x.shape[:-1], len(weight))
+
+
+class Linear(nn.Linear):
+    """`torch.nn.Linear` by `linear`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
