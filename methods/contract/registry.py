@@ -30,8 +30,14 @@ GROUP = "placewright.methods"
 
 def modules() -> dict[str, str]:
     """The module of every method of our own by name, without importing any: ``methods/rnn_placer.py`` is ``rnn-placer``."""
+    return dict(_modules(tuple(methods.__path__)))
+
+
+@cache
+def _modules(paths: tuple[str, ...]) -> dict[str, str]:
+    """Those in these folders, as they are when this is first asked: every trial asks, and short ones should not look at all files."""
     found = {}
-    for package, folders in (("methods", methods.__path__), ("methods.heuristics", [str(Path(p, "heuristics")) for p in methods.__path__])):
+    for package, folders in (("methods", paths), ("methods.heuristics", [str(Path(p, "heuristics")) for p in paths])):
         for m in pkgutil.iter_modules(folders):
             if not m.ispkg:
                 found[m.name.replace("_", "-")] = f"{package}.{m.name}"
@@ -89,6 +95,7 @@ def method_class(name: str) -> type[Method]:
     raise InputError(f"unknown method {name!r}{nearest(name, names())}")
 
 
+@cache
 def _defined_in(path: str) -> type[Method]:
     module = importlib.import_module(path)
     found = [c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, Method) and c.__module__ == module.__name__]

@@ -12,22 +12,24 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from envs.problem.errors import InputError
 from orchestration.folder.ledger import parse
 from orchestration.specs.layout import LEDGER, STATE
-from orchestration.specs.results import TrialResult
 from orchestration.specs.secrets import masked
 from orchestration.specs.trial import Trial
+from orchestration.tracking.ended_runs import Database, Ended
 from orchestration.tracking.policies import register
 from orchestration.tracking.provenance import package_versions, quiet_environment
 from orchestration.tracking.run_contents import result_metrics, trial_params, trial_tags
@@ -39,6 +41,10 @@ BATCH_METRICS, BATCH_PARAMS = 1000, 100
 LEDGER_CHECK_SECONDS = 0.1
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 """Pauses while a server is down; the last one repeats."""
+ENDED_BATCH = 100
+"""Trials that ended are sent so many at a time, at most; also how many lines may have been sent that nobody has noted."""
+SENDERS = 4
+"""Trials that are sent to a server side by side."""
 LIVE_BATCH = 16
 """Live reports that are sent before the ledger is looked at again."""
 
@@ -70,6 +76,8 @@ class Tracker:
         self.error: str | None = None
         self._folder = Path(spec.folder)
         self._offset = 0
+        self._database: Database | None = None
+        """The store's tables, if it is no server."""
         self._parent = ""
         self._sent: set[tuple[str, int]] = set()
         self._open: dict[str, tuple[str, list[int]]] = {}
@@ -108,6 +116,7 @@ class Tracker:
             with alone_at(self.spec.uri):
                 self._client, self._refusal = mlflow.MlflowClient(self.spec.uri), mlflow.MlflowException
                 self._experiment = prepared(self._client, self.spec.sweep, self.spec.artifacts)
+            self._database = Database.of(self._client, self._experiment)
             self._parent = self._open_parent()
             self._close_orphans()
         except (mlflow.MlflowException, SQLAlchemyError, OSError, ImportError) as error:
@@ -203,11 +212,9 @@ class Tracker:
             return
         with path.open("rb") as file:
             file.seek(offset)
-            for raw in file:  # lines are sent in order, so the first that was not ends what is in doubt
+            for raw in itertools.islice(file, ENDED_BATCH):  # those behind them were not begun before these were noted
                 found = self._search(f"{_under(self._parent)} and tags.ledger = '{offset}'")
                 closed = {run.data.tags.get("trial", "") for run in found if run.info.status in ("FINISHED", "FAILED")}
-                if not closed:
-                    break
                 self._sent.update((trial, offset) for trial in closed)
                 offset += len(raw)
 
@@ -308,10 +315,8 @@ class Tracker:
         if path.exists():
             with path.open("rb") as file:
                 file.seek(self._offset)
-                for raw in file:
-                    if not raw.endswith(b"\n") or self._stop.is_set():
-                        break
-                    self._persist(raw)
+                while not self._stop.is_set() and (lines := list(itertools.islice(_whole_lines(file), ENDED_BATCH))):
+                    self._persist(lines)
                     worked = True
         return worked
 
@@ -325,35 +330,61 @@ class Tracker:
                     self._show(trial, snapshot)
         return bool(some)
 
-    def _persist(self, raw: bytes) -> None:
-        """Send one line, however long the store is away. A line that is damaged is passed over and noted."""
-        try:
-            trial, result = parse(raw, f"the line at byte {self._offset} of {self._folder / LEDGER}")
-        except InputError as error:
-            self._notes.append(f"not sent to MLflow: {error}")
-        else:
-            self._over.add(result.trial)
-            if not self._send_until_it_works(trial, result):
-                return
-        self._offset += len(raw)
-        self._last = _line_sum(raw)
+    def _persist(self, lines: Sequence[bytes]) -> None:
+        """Send some lines, however long the store is away. A line that is damaged is passed over and noted."""
+        batch, offset = [], self._offset
+        for raw in lines:
+            try:
+                trial, result = parse(raw, f"the line at byte {offset} of {self._folder / LEDGER}")
+            except InputError as error:
+                self._notes.append(f"not sent to MLflow: {error}")
+            else:
+                self._over.add(result.trial)
+                batch.append(Ended(trial, result, offset))
+            offset += len(raw)
+        if not self._send_until_it_works(batch):
+            return
+        self._sent.difference_update(one.key for one in batch)
+        self._offset = offset
+        self._last = _line_sum(lines[-1])
         with contextlib.suppress(OSError):  # a full disk: the next start finds in the store what was sent
             self._save_state()
 
-    def _send_until_it_works(self, trial: Trial, result: TrialResult) -> bool:
+    def _send_until_it_works(self, batch: Sequence[Ended]) -> bool:
         """Whether it did, before the tracker was stopped."""
         pauses = 0
         while not self._stop.is_set():
             try:
-                if (result.trial, self._offset) not in self._sent:
-                    self._send(trial, result)
+                self._send_all([one for one in batch if one.key not in self._sent])
                 self.error = None
-                return True
+                return all(one.key in self._sent for one in batch)
             except Exception:  # a store fails in many ways: full disk, restart, network; only time tells
                 self.error = traceback.format_exc()
                 self._stop.wait(RETRY_SECONDS[min(pauses, len(RETRY_SECONDS) - 1)])
                 pauses += 1
         return False
+
+    def _send_all(self, batch: Sequence[Ended]) -> None:
+        """Into a database together, but for those that have a run; to a server side by side, those of one trial one after the other."""
+        if self._database is not None:
+            fresh = [one for one in batch if one.trial.content_hash not in self._open and not one.texts]
+            self._database.write(fresh, [self._tags(one.trial) for one in fresh])
+            self._sent.update(one.key for one in fresh)
+            return self._send_some(batch)
+        of: dict[str, list[Ended]] = {}
+        for one in batch:
+            of.setdefault(one.result.trial, []).append(one)
+        if len(of) == 1:
+            return self._send_some(*of.values())
+        with ThreadPoolExecutor(SENDERS) as pool:
+            for call in [pool.submit(self._send_some, some) for some in of.values()]:
+                call.result()
+
+    def _send_some(self, batch: Sequence[Ended]) -> None:
+        for one in batch:
+            if one.key not in self._sent and not self._stop.is_set():
+                self._send(one)
+                self._sent.add(one.key)
 
     def _show(self, trial: Trial, snapshot: dict[str, Any]) -> None:
         run_id, shown = self._run(trial, time.time() - snapshot["wall_seconds"])
@@ -364,29 +395,30 @@ class Tracker:
         self._log(run_id, [(key, float(value), now, evaluations) for key, value in values.items()], {})
         shown.append(evaluations)
 
+    def _tags(self, trial: Trial) -> dict[str, str]:
+        """What a trial's run carries from its beginning."""
+        tags = trial_tags(trial, self.spec.sweep)
+        tags["mlflow.parentRunId"] = self._parent
+        tags.update({k: v for k, v in self.spec.tags.items() if k.startswith(("git_", "mlflow.source", "mlflow.user"))})
+        return tags
+
     def _run(self, trial: Trial, started_at: float) -> tuple[str, list[int]]:
         """The trial's open run, made if need be, and the steps it shows already."""
         key = trial.content_hash
         if key not in self._open:
-            tags = trial_tags(trial, self.spec.sweep)
-            tags["mlflow.parentRunId"] = self._parent
-            tags.update({k: v for k, v in self.spec.tags.items() if k.startswith(("git_", "mlflow.source", "mlflow.user"))})
-            run = self._client.create_run(self._experiment, start_time=int(started_at * 1000) or None, tags=tags)
+            run = self._client.create_run(self._experiment, start_time=int(started_at * 1000) or None, tags=self._tags(trial))
             self._open[key] = (run.info.run_id, [])
         return self._open[key]
 
-    def _send(self, trial: Trial, result: TrialResult) -> None:
+    def _send(self, one: Ended) -> None:
+        trial, result = one.trial, one.result
         run_id, shown = self._run(trial, result.started_at)
         steps = set(shown)
         metrics = [m for m in result_metrics(result) if m[3] not in steps or (m[0] not in _CURVES and not m[0].startswith("best_"))]
-        tags = {"status": result.status, "ledger": str(self._offset)}
-        self._log(run_id, metrics, trial_params(trial), tags)
-        if result.traceback:
-            self._client.log_text(run_id, result.traceback, "traceback.txt")
-        if result.log:
-            self._client.log_text(run_id, result.log, "log.txt")
-        ended = int((result.started_at + result.wall_seconds) * 1000) or None
-        self._client.set_terminated(run_id, "FAILED" if result.status == "failed" else "FINISHED", ended)
+        self._log(run_id, metrics, trial_params(trial), one.tags)
+        for name, text in one.texts.items():
+            self._client.log_text(run_id, text, name)
+        self._client.set_terminated(run_id, one.status, one.end)
         del self._open[trial.content_hash]
 
     def _log(
@@ -405,6 +437,15 @@ class Tracker:
 
 
 _CURVES = ("evaluations", "wall_seconds")
+
+
+def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Those that are there to their end."""
+    for raw in iter(file.readline, b""):
+        if not raw.endswith(b"\n"):
+            file.seek(-len(raw), os.SEEK_CUR)
+            return
+        yield raw
 
 
 def _line_sum(raw: bytes) -> str:

@@ -20,6 +20,7 @@ from orchestration.report.tracked import tracked_summary
 from orchestration.specs.results import CurvePoint
 from orchestration.tracking import run_contents
 from orchestration.tracking import tracker as tracking
+from orchestration.tracking.ended_runs import Database, Ended
 from orchestration.tracking.run_contents import grid, reached, result_metrics, sampled
 from orchestration.tracking.stale import close_stale
 from orchestration.tracking.store_checks import check_uri, default_uri
@@ -83,6 +84,41 @@ def test_the_ledger_becomes_runs_under_one_parent(tmp_path, store, some):
             curve = db.execute("select step, value from metrics where run_uuid = ? and key = 'best_makespan' order by step", (run,))
             assert curve.fetchall() == [(p.evaluations, p.best) for p in sampled(result.problems[0].curve)]
     assert list((store[0] / "artifacts").rglob("traceback.txt"))
+
+
+def test_many_at_a_time_leave_what_the_client_leaves_one_by_one(tmp_path, store, some, monkeypatch):
+    """All of a run but its id, its artifacts' folder and the second in which it was written; not-a-number and infinite values too."""
+    t, result = some[0]
+    odd = replace(result, report={"nan": float("nan"), "inf": float("inf"), "low": -float("inf"), "one": 1.0})
+    again = replace(t, seed=77)
+
+    def left(name: str) -> dict[str, list]:
+        (tmp_path / name).mkdir()
+        tracker = Tracker(spec(store, tmp_path / name))
+        batch = [Ended(t, odd, 0), Ended(again, replace(result, trial=again.content_hash), 40)]
+        batch += [Ended(other, r, 80 + i) for i, (other, r) in enumerate(some[1:])]
+        tracker.begin()
+        tracker._send_all(batch)
+        tracker.end("FINISHED")
+        found: dict[str, list] = {}
+        with sqlite3.connect(store[0] / "mlflow.db") as db:
+            for run, _, tags in runs(store, tracker.spec.sweep):
+                own = {k: v.replace(f"sweep-{name}", "") for k, v in tags.items() if k != "mlflow.parentRunId"}
+                about = [c[1] for c in db.execute("pragma table_info(runs)") if c[1] not in ("run_uuid", "artifact_uri", "experiment_id")]
+                row = db.execute(f"select {', '.join(about)} from runs where run_uuid = ?", (run,)).fetchone()
+                parts = [sorted(own.items()), row]
+                for table in ("params", "metrics", "latest_metrics"):
+                    columns = [c[1] for c in db.execute(f"pragma table_info({table})") if c[1] != "run_uuid"]
+                    parts.append(sorted(db.execute(f"select {', '.join(columns)} from {table} where run_uuid = ?", (run,)).fetchall()))
+                assert tracker._client.get_run(run).info.artifact_uri.endswith(f"{run}/artifacts")
+                found[tags["trial"]] = parts
+        return found
+
+    together = left("together")
+    monkeypatch.setattr(Database, "of", staticmethod(lambda *_: None))
+    monkeypatch.setattr(tracking, "SENDERS", 1)
+    assert len(together) == 4 and all(parts[3] for parts in together.values())
+    assert left("singly") == together
 
 
 def test_the_pages_show_what_came_out_without_a_click_too_many(tmp_path, store, some):
@@ -222,14 +258,14 @@ def test_nothing_is_lost_while_the_store_is_away(tmp_path, store, some, monkeypa
     with Ledger(tmp_path) as ledger:
         tracker = Tracker(spec(store, tmp_path))
         tracker.begin()
-        real, down = tracker._client.log_batch, [True]
+        real, down = tracker._send_all, [True]
 
         def flaky(*args, **kwargs):
             if down[0]:
                 raise ConnectionError("server is away")
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(tracker._client, "log_batch", flaky)
+        monkeypatch.setattr(tracker, "_send_all", flaky)
         for t, result in some:
             record(ledger, t, result)
         deadline = time.monotonic() + 300
@@ -259,14 +295,14 @@ def test_what_ended_goes_before_live_reports_and_of_those_only_the_latest(tmp_pa
                 tracker._stop.set()
 
         monkeypatch.setattr(tracker, "_show", show)
-        monkeypatch.setattr(tracker, "_send", lambda trial, result: sent.append((trial.seed, "ended")))
+        monkeypatch.setattr(tracker, "_send", lambda one: sent.append((one.trial.seed, "ended")))
         for evaluations in (10, 20, 30):
             for t in (*running, over[3][0]):
                 tracker.live(t, {"evaluations": evaluations, "wall_seconds": 1.0, "best": {}})
         for t, result in over[:20]:
             record(ledger, t, result)
         tracker._follow()
-    assert sent[:20] == [(s, "ended") for s in range(20)]
+    assert sorted(sent[:20]) == [(s, "ended") for s in range(20)]
     last = sent.index((20, "ended"))
     assert last <= 100 + tracking.LIVE_BATCH
     assert sent[20:last] + sent[last + 1 :] == [(1000 + i, 30) for i in range(5000)], "no report of a trial that has ended"
@@ -278,7 +314,7 @@ def test_nothing_kills_the_thread(tmp_path, store, some, monkeypatch):
     with Ledger(tmp_path) as ledger:
         tracker = Tracker(spec(store, tmp_path))
         tracker.begin()
-        full, odd, send = [True], [True], tracker._send
+        full, odd, send = [True], [True], tracker._send_all
 
         def save():
             if full[0]:
@@ -292,7 +328,7 @@ def test_nothing_kills_the_thread(tmp_path, store, some, monkeypatch):
             send(*args)
 
         monkeypatch.setattr(tracker, "_save_state", save)
-        monkeypatch.setattr(tracker, "_send", sends)
+        monkeypatch.setattr(tracker, "_send_all", sends)
         record(ledger, *some[0])
         ledger._file.write(b'{"half": "a line"}\r\n')
         ledger._file.flush()
