@@ -61,24 +61,25 @@ def sweep_status(sweep: Sweep, folder: Path) -> SweepStatus:
 
     Of searches, and of what waits for them, it counts what has ended and, as waiting, the most that may still come.
     """
-    ended = {r.trial: (t, r) for t, r in entries(folder)} if (folder / LEDGER).exists() else {}
     expansion = sweep.expansion()
     stages: dict[str, Counter[str]] = {s.name: Counter() for s in sweep.stages}
-    plain = {t.content_hash: t for t in expansion.trials}
-    for key, trial in plain.items():
-        if key not in ended:
-            stages[trial.stage]["started" if (trial_folder(folder, key) / CHECKPOINT).exists() else "waiting"] += 1
+    left = {t.content_hash: t.stage for t in expansion.trials}
+    plain = frozenset(left)
     searched: Counter[str] = Counter(t.stage for t in expansion.waiting)
     for spec in (*expansion.searches, *expansion.waiting_searches):
         searched[spec.stage] += spec.settings.configurations * len(spec.templates)
     failures = []
-    for key, (trial, result) in ended.items():
+    for trial, result in entries(folder) if (folder / LEDGER).exists() else ():  # one at a time: there may be a million
+        key = result.trial
+        left.pop(key, None)
         if key not in plain and trial.stage not in searched:
             continue  # of an earlier definition of this sweep
         stages[trial.stage][result.status] += 1
         if result.status == "failed":
             last = (result.traceback or "").strip().splitlines()[-1:] or ["unknown"]
             failures.append((key, f"{trial.label} on {trial.problem_label}, seed {trial.seed}", last[0]))
+    for key, stage in left.items():
+        stages[stage]["started" if (trial_folder(folder, key) / CHECKPOINT).exists() else "waiting"] += 1
     active = is_active(folder) or driven(folder.parent, sweep.name)
     over = (folder / SEARCHES).exists() and not active
     for stage, most in searched.items():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,45 @@ from orchestration.specs.trial import Trial
 
 TRACKED_POINTS = 60
 """Most points of a search curve that are sent; the ledger keeps more."""
+
+
+class Ended(NamedTuple):
+    """A line of the ledger that is to be sent."""
+
+    trial: Trial
+    result: TrialResult
+    offset: int
+    """Where the line begins, in bytes."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Which line it is."""
+        return self.result.trial, self.offset
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Those that a run has only when it is over."""
+        return {"status": self.result.status, "ledger": str(self.offset)}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Artifacts by name."""
+        return {name: text for name, text in (("traceback.txt", self.result.traceback), ("log.txt", self.result.log)) if text}
+
+    @property
+    def status(self) -> str:
+        """In MLflow's words."""
+        return "FAILED" if self.result.status == "failed" else "FINISHED"
+
+    @property
+    def start(self) -> int:
+        """In ms since 1970; now, if nobody knows."""
+        return int(self.result.started_at * 1000) or int(time.time() * 1000)
+
+    @property
+    def end(self) -> int | None:
+        """In ms since 1970; None if nobody knows."""
+        return int((self.result.started_at + self.result.wall_seconds) * 1000) or None
 
 
 def trial_tags(trial: Trial, sweep: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -29,12 +29,14 @@ from orchestration.folder.ledger import parse
 from orchestration.specs.layout import LEDGER, STATE
 from orchestration.specs.secrets import masked
 from orchestration.specs.trial import Trial
-from orchestration.tracking.ended_runs import Database, Ended
 from orchestration.tracking.policies import register
 from orchestration.tracking.provenance import package_versions, quiet_environment
-from orchestration.tracking.run_contents import result_metrics, trial_params, trial_tags
+from orchestration.tracking.run_contents import Ended, result_metrics, trial_params, trial_tags
 from orchestration.tracking.store_checks import alone_at, fast_sqlite
 from orchestration.tracking.summary import SweepSummary, prepared, send_parent, send_relative
+
+if TYPE_CHECKING:
+    from orchestration.tracking.database import Database
 
 BATCH_METRICS, BATCH_PARAMS = 1000, 100
 """MLflow's own limits for one call."""
@@ -106,20 +108,21 @@ class Tracker:
             return self._parent
         quiet_environment()
 
-        import mlflow
+        from orchestration.tracking import database
 
+        self._refusal = database.REFUSAL
         logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # it prints the traceback of what is raised anyway
         logging.getLogger("alembic").setLevel(logging.ERROR)
         if self.spec.uri.startswith("sqlite"):
             fast_sqlite()
         try:
             with alone_at(self.spec.uri):
-                self._client, self._refusal = mlflow.MlflowClient(self.spec.uri), mlflow.MlflowException
+                self._client = database.client(self.spec.uri)
                 self._experiment = prepared(self._client, self.spec.sweep, self.spec.artifacts)
-            self._database = Database.of(self._client, self._experiment)
+            self._database = database.Database.of(self._client, self._experiment)
             self._parent = self._open_parent()
             self._close_orphans()
-        except (mlflow.MlflowException, SQLAlchemyError, OSError, ImportError) as error:
+        except (database.REFUSAL, SQLAlchemyError, OSError, ImportError) as error:
             raise InputError(
                 f"tracking store {masked(self.spec.uri)!r} cannot be opened ({_first_line(error)}); repair it or choose another "
                 "--tracking-uri"

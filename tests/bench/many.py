@@ -1,19 +1,30 @@
-"""What a trial costs in sweeps of many: trials that do nothing, here and in Ray Tune, in the same run."""
+"""What a trial costs in sweeps of many: trials that do nothing, here and in Ray Tune, in the same run; and what is left of them costs
+whoever looks at it. Each is measured in a process of its own."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tests.bench import overhead
 
 COUNTS = (1_000, 10_000, 100_000)
-LONGEST = 1200.0
-"""Seconds that a count may take, judged by the rate of the one before; else it is left out."""
+LONGEST = 300.0
+"""Seconds that a count may take Ray Tune, judged by its rate before; else it is stopped after as long as we took, at most `CUT`."""
+CUT = 900.0
+LOOKS = {"status": ("status",), "report": ("report",)}
+"""Commands that are asked about the folder that a sweep leaves."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -21,38 +32,90 @@ class Run:
     """So many trials of one program."""
 
     trials: int
+    """Those that ended."""
+    of: int
     wall: float
     cpu: float
     """Seconds of the driver's process."""
-    grown: float
-    """Bytes by which its most memory grew."""
+    most: float
+    """Most memory that it had, bytes."""
+    last: float
+    """Trials a second in the last tenth of those that ended."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a sweep of so many trials costs before its first and after its last."""
+
+    trials: int
+    begin: float
+    tracked: float
+    ledger: float
+    """Bytes."""
+    looks: dict[str, tuple[float, float]]
+    """Of each of `LOOKS`: CPU seconds and most bytes."""
 
 
 def table(counts: list[int]) -> list[str]:
-    """Lines of Markdown: both programs at each count, in turn."""
-    found: dict[str, list[Run]] = {"Placewright": [], "Ray Tune": []}
+    """Lines of Markdown: both programs at each count, in turn, and what our sweeps leave."""
+    ours, left, theirs = [], [], []
     for count in counts or COUNTS:
-        for name, runs in found.items():
-            if runs and runs[-1].wall / runs[-1].trials * count > LONGEST:
-                print(f"{name}: {count:,} trials would take longer than {LONGEST / 60:.0f} min", flush=True)
-                continue
-            runs.append(_here(count) if name == "Placewright" else _tune(count))
-            print(name, runs[-1], flush=True)
-    lines = ["| program | trials | wall | trials/s | driver's CPU a trial | driver's memory grew by |", "|---|---|---|---|---|---|"]
-    for name, runs in found.items():
+        run, rest = _apart(_here, count)
+        print("Placewright", run, rest, flush=True)
+        ours.append(run)
+        left.append(rest)
+        guess = theirs[-1].wall / theirs[-1].trials * count if theirs else 0.0
+        theirs.append(_apart(_tune, count, min(run.wall, CUT) if guess > LONGEST else None))
+        print("Ray Tune", theirs[-1], flush=True)
+    lines = [
+        "| program | trials ended | wall | trials/s | in the last tenth | driver's CPU a trial | driver's most memory |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, runs in (("Placewright", ours), ("Ray Tune", theirs)):
         for r in runs:
-            cells = (f"{r.trials:,}", f"{r.wall:,.1f} s", f"{r.trials / r.wall:,.0f}", f"{r.cpu / r.trials * 1e3:.2f} ms")
-            lines.append(f"| {name} | {' | '.join(cells)} | {r.grown / 2**20:,.0f} MiB |")
+            ended = f"{r.trials:,}" + ("" if r.trials == r.of else f" of {r.of:,}, cut off")
+            cells = (ended, f"{r.wall:,.1f} s", f"{r.trials / r.wall:,.1f}", f"{r.last:,.1f}", f"{r.cpu / max(1, r.trials) * 1e3:.2f} ms")
+            lines.append(f"| {name} | {' | '.join(cells)} | {r.most / 2**20:,.0f} MiB |")
+    looks = " | ".join(f"`{name}`: CPU, memory" for name in LOOKS)
+    lines += [
+        "",
+        f"| trials | read and expanded, CPU | MLflow had all after | ledger | {looks} |",
+        "|---|---|---|---|" + "---|" * len(LOOKS),
+    ]
+    for rest in left:
+        seen = " | ".join(f"{cpu:,.1f} s, {most / 2**20:,.0f} MiB" for cpu, most in rest.looks.values())
+        cells = (f"{rest.trials:,}", f"{rest.begin:.2f} s", f"{rest.tracked:.1f} s", f"{rest.ledger / 1e6:,.0f} MB")
+        lines.append(f"| {' | '.join(cells)} | {seen} |")
     return lines
 
 
-def _here(count: int) -> Run:
-    before = _most()
-    cost = overhead.run(count)
-    return Run(count, cost.wall, cost.cpu, _most() - before)
+def _apart(action: Callable[..., T], *arguments: object) -> T:
+    """What it gives in a process of its own, whose memory is its own too."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(action, *arguments).result()
 
 
-def _tune(count: int) -> Run:
+def _here(count: int) -> tuple[Run, Left]:
+    with tempfile.TemporaryDirectory() as name:
+        cost = overhead.run(count, Path(name))
+        run = Run(count, count, cost.wall, cost.cpu, _most(), cost.last)
+        looks = {name_: _looked(words, Path(name)) for name_, words in LOOKS.items()}
+        ledger = (Path(name) / "nothing" / "ledger.jsonl").stat().st_size
+        return run, Left(count, cost.begin, cost.tracked, float(ledger), looks)
+
+
+def _looked(words: tuple[str, ...], output: Path) -> tuple[float, float]:
+    """CPU seconds and most bytes of a command about the sweep there."""
+    command = [sys.executable, "-m", "orchestration.cli.main", *words, "nothing", "--output", str(output)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024.0
+
+
+def _tune(count: int, seconds: float | None) -> Run:
+    """Ray Tune, stopped after so many seconds if any are given."""
     import ray
 
     from orchestration.driver.ray_start import start_ray
@@ -74,18 +137,29 @@ def _tune(count: int) -> Run:
             def reset_config(self, new_config: dict) -> bool:
                 return True
 
+        class Ends(tune.Callback):
+            """When trials ended."""
+
+            def __init__(self) -> None:
+                self.times: list[float] = []
+
+            def on_trial_complete(self, iteration: int, trials: list, trial: object, **info: object) -> None:
+                self.times.append(time.perf_counter())
+
         with tempfile.TemporaryDirectory() as folder:
-            before, wall, cpu = _most(), time.perf_counter(), time.process_time()
+            ends = Ends()
             tuner = tune.Tuner(
                 NoOp, param_space={"seed": tune.grid_search(list(range(count)))},
-                tune_config=tune.TuneConfig(metric="makespan", mode="min", reuse_actors=True),
-                run_config=tune.RunConfig(storage_path=str(Path(folder)), verbose=0),
+                tune_config=tune.TuneConfig(metric="makespan", mode="min", reuse_actors=True, time_budget_s=seconds),
+                run_config=tune.RunConfig(storage_path=str(Path(folder)), verbose=0, callbacks=[ends]),
             )  # fmt: skip
-            ended = tuner.fit().num_terminated
-            run = Run(count, time.perf_counter() - wall, time.process_time() - cpu, _most() - before)
+            wall, cpu = time.perf_counter(), time.process_time()
+            tuner.fit()
+            took, cpu, ended = time.perf_counter() - wall, time.process_time() - cpu, len(ends.times)
+            run = Run(ended, count, took, cpu, _most(), overhead.last_rate(ends.times))
     finally:
         ray.shutdown()
-    if ended != count:
+    if seconds is None and ended != count:
         raise RuntimeError(f"Ray Tune ended {ended} of {count} trials")
     return run
 

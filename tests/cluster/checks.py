@@ -94,12 +94,11 @@ def node(lab: Lab) -> str:
     head.write("tmp/home/long.yaml", LONG)
     driver = head.placewright("run", "long.yaml", "--output", "out", "--address", f"{head.ip}:{PORT}")
     folder = head.files / "tmp/home/out/long"
-    wait_for(lambda: len(list(folder.glob(f"trials/*/{CHECKPOINT}"))) == 3, "three trials have sent no checkpoint")
-    time.sleep(15)
 
     def sent() -> dict[str, int]:
         return {p.parent.name: evaluations(load_state(p)) for p in folder.glob(f"trials/*/{CHECKPOINT}")}
 
+    wait_for(lambda: [n > 20_000 for n in sent().values()] == [True] * 3, "three trials have not sent checkpoints of 20,000 evaluations")
     before, now = sent(), time.time()
     ages = {p.parent.name: now - p.stat().st_mtime for p in folder.glob(f"trials/*/{CHECKPOINT}")}
     workers[0].off()

@@ -20,8 +20,8 @@ from orchestration.report.tracked import tracked_summary
 from orchestration.specs.results import CurvePoint
 from orchestration.tracking import run_contents
 from orchestration.tracking import tracker as tracking
-from orchestration.tracking.ended_runs import Database, Ended
-from orchestration.tracking.run_contents import grid, reached, result_metrics, sampled
+from orchestration.tracking.database import Database
+from orchestration.tracking.run_contents import Ended, grid, reached, result_metrics, sampled
 from orchestration.tracking.stale import close_stale
 from orchestration.tracking.store_checks import check_uri, default_uri
 from orchestration.tracking.summary import VIEW, landing, shortened

@@ -1,55 +1,28 @@
-"""Runs of trials that ended, written to MLflow's database many at a time: through its client one costs fifteen milliseconds of CPU, in
-some fifty statements, so that a sweep of 100,000 short trials would wait for it. What a run holds does not belong here."""
+"""MLflow's client, and its tables where the store is a database: into them go runs of trials that ended, many at a time, since through
+the client one costs fifteen milliseconds of CPU, in some fifty statements. Importing this takes seconds. What a run holds does not belong
+here."""
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from orchestration.specs.results import TrialResult
-from orchestration.specs.trial import Trial
-from orchestration.tracking.run_contents import result_metrics, trial_params
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric, SqlParam, SqlRun, SqlTag
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from mlflow.utils.uri import append_to_uri_path
+from sqlalchemy import insert
+
+from orchestration.tracking.run_contents import Ended, result_metrics, trial_params
+
+REFUSAL = MlflowException
 
 
-class Ended(NamedTuple):
-    """A line of the ledger that is to be sent."""
-
-    trial: Trial
-    result: TrialResult
-    offset: int
-    """Where the line begins, in bytes."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Which line it is."""
-        return self.result.trial, self.offset
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """Those that a run has only when it is over."""
-        return {"status": self.result.status, "ledger": str(self.offset)}
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """Artifacts by name."""
-        return {name: text for name, text in (("traceback.txt", self.result.traceback), ("log.txt", self.result.log)) if text}
-
-    @property
-    def status(self) -> str:
-        """In MLflow's words."""
-        return "FAILED" if self.result.status == "failed" else "FINISHED"
-
-    @property
-    def start(self) -> int:
-        """In ms since 1970; now, if nobody knows."""
-        return int(self.result.started_at * 1000) or int(time.time() * 1000)
-
-    @property
-    def end(self) -> int | None:
-        """In ms since 1970; None if nobody knows."""
-        return int((self.result.started_at + self.result.wall_seconds) * 1000) or None
+def client(uri: str) -> MlflowClient:
+    """Of the store at ``uri``."""
+    return MlflowClient(uri)
 
 
 class Database:
@@ -63,18 +36,13 @@ class Database:
         self._artifacts = store.get_experiment(experiment).artifact_location
 
     @staticmethod
-    def of(client: Any, experiment: str) -> Database | None:
+    def of(client: MlflowClient, experiment: str) -> Database | None:
         """Of a client and the id of its experiment; None if it speaks to a server, which has no such way in."""
-        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-        store = client._tracking_client.store  # MLflow shows it nowhere else
+        store: Any = client._tracking_client.store  # MLflow shows it nowhere else
         return Database(store, experiment) if isinstance(store, SqlAlchemyStore) else None
 
     def write(self, batch: Sequence[Ended], tags: Sequence[Mapping[str, str]]) -> None:
         """Add the runs of trials, all or none, with what each carries from its beginning; their texts are not sent."""
-        from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric, SqlParam, SqlRun, SqlTag
-        from sqlalchemy import insert
-
         rows: dict[Any, list[dict[str, Any]]] = {table: [] for table in (SqlRun, SqlTag, SqlParam, SqlMetric)}
         for one, own in zip(batch, tags, strict=True):
             run = uuid.uuid4().hex
@@ -94,8 +62,6 @@ class Database:
                     session.execute(insert(table.__table__), values)
 
     def _run(self, run_id: str, one: Ended, tags: Mapping[str, str]) -> dict[str, Any]:
-        from mlflow.utils.uri import append_to_uri_path
-
         return {
             "run_uuid": run_id, "name": tags["mlflow.runName"], "experiment_id": int(self._experiment), "status": one.status,
             "artifact_uri": append_to_uri_path(self._artifacts, run_id, self._store.ARTIFACTS_FOLDER_NAME), "start_time": one.start,
