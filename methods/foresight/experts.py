@@ -1,8 +1,9 @@
 """What was learned: parameters of policies that complement each other, and how each, and each heuristic, did on the graphs of training.
 
-A new problem is compared with those of training by the numbers of its graph (`methods.foresight.features.GRAPH`); policies are tried in the
-order that would have been best on the problems most like it: first the one that is best on the average, then always the one that would
-have lowered the best so far the most (a greedy portfolio; Xu, Hoos and Leyton-Brown, "Hydra", AAAI 2010, with weights by likeness).
+Where nothing is planned, a new problem is compared with those of training by the numbers of its graph (`methods.foresight.features.GRAPH`);
+policies are tried in the order that would have been best on the problems most like it: first the one that is best on the average, then
+always the one that would have lowered the best so far the most (a greedy portfolio; Xu, Hoos and Leyton-Brown, "Hydra", AAAI 2010, with
+weights by likeness).
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Experts:
             chosen.append(int(value.argmin()))
             best = np.minimum(best, self.gains[:, chosen[-1]])
         return np.array(chosen, dtype=np.int64)
+
+    def unlearned(self) -> Experts:
+        """The same heuristics beside a policy of parameters that are zero, which is HEFT."""
+        return Experts(np.zeros((1, SIZE)), self.graphs, np.pad(self.gains[:, :HEURISTICS], ((0, 0), (0, 1))))
 
     def state(self) -> dict[str, Any]:
         """As arrays."""

@@ -3,12 +3,14 @@
 A policy is a graph network (`methods.foresight.policy`) that says of every operation what each device would cost later (a bias in seconds,
 made of PEFT's optimistic cost table and other estimates, weighted for the graph and the operation) and which operation is served first;
 list scheduling turns that into a placement (`methods.foresight.schedule`). The policies were trained by an evolution strategy on makespans
-relative to HEFT's, over many graphs; those that complement each other are shipped, and tried in the order that suits graphs like this one
-(`methods.foresight.experts`), and so are some one-go heuristics. So the first placement costs one evaluation.
+relative to HEFT's, over many graphs; those that complement each other are shipped (`methods.foresight.experts`).
 
-After the first ``experts`` placements come the other one-go heuristics, and then the search of `methods.searching.space`, whose kinds are
-the policies besides HEFT, CPOP and earliest finish. Where a trace shows that operations take other times than the problem says
-(`methods.foresight.beliefs`), policies and search go on with corrected times, and what they now propose is tried first.
+Before anything is measured, all policies and some variations of them are planned, and those whose own plans end first are proposed
+(`methods.foresight.planning`): the first placement costs one evaluation and a few hundred list schedules. Without plans, policies and some
+one-go heuristics are tried in the order that was best on graphs like this one. After these ``experts`` placements come the other one-go
+heuristics, and then the search of `methods.searching.space`, whose kinds are the policies besides HEFT, CPOP and earliest finish. Where a
+trace shows that operations take other times than the problem says (`methods.foresight.beliefs`), policies and search go on with
+corrected times, and what they now propose is tried first.
 
 For ``throughput`` and ``energy`` the policies were not trained. There the best contiguous split comes first, or the one-go heuristics do.
 """
@@ -27,14 +29,13 @@ from envs.problem.problem import Problem
 from envs.problem.ranges import Count, CountOrNone
 from methods.contract.method import Method, Proposal
 from methods.foresight.beliefs import Beliefs
+from methods.foresight.decoding import Decoder
 from methods.foresight.experts import HEURISTICS, Experts, shipped
-from methods.foresight.features import Features, features
-from methods.foresight.policy import guide
-from methods.foresight.schedule import guided_schedules
+from methods.foresight.planning import planned
 from methods.placing.constraints import fit_memory
 from methods.placing.pipeline import best_split
 from methods.placing.starts import IDEALS, coarse_starts
-from methods.placing.varied_schedules import KINDS, varied_schedules
+from methods.placing.varied_schedules import KINDS
 from methods.searching.space import Points, SpaceSearch, SpaceSettings, one_go_points
 
 
@@ -43,7 +44,11 @@ class ForesightConfig(SpaceSettings):
     """How many policies, and how the search around them goes."""
 
     experts: Count = 10
-    """Policies whose placements are tried first."""
+    """Placements by policies that are tried first."""
+    plans: CountOrNone = 320
+    """Variations of policies that are planned to choose these; 0 plans nothing and goes by what was best on graphs alike."""
+    learned: bool = True
+    """Whether policies have been learned; without, HEFT is the only one. To see what learning is worth."""
     refresh: CountOrNone = 2
     """Placements a round that policies make of corrected times, where the cost model proves wrong; 0 never corrects it."""
 
@@ -57,40 +62,39 @@ class Foresight(Method):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._beliefs = Beliefs(self.problem)
-        self._begin(shipped())
+        self._begin(shipped() if self.config.learned else shipped().unlearned())
 
     def _begin(self, experts: Experts) -> None:
-        self._experts, self._features = experts, features(self.problem, self.problem.compute_seconds)
-        self._factors, self._round = np.ones(self.problem.compute_seconds.shape), 0
-        self._order = experts.order(self._features.graph, self.config.experts)
-        self._decoded = self._order[(self._order < KINDS) | (self._order >= HEURISTICS)]
+        self._experts, self._decoder, self._round = experts, Decoder(self.problem, experts), 0
+        vars(self).pop("_first", None)
         vars(self).pop("_search", None)
+
+    @cached_property
+    def _first(self) -> Points:
+        return self._proposed(self.problem, self._decoder, self.config.experts)
+
+    @property
+    def _policies(self) -> np.ndarray:
+        """Kinds of the list schedules that are tried first, int64[N]; a policy is one that has been learned."""
+        return np.array(list(dict.fromkeys(int(k) for k in self._first.kind)))
 
     @cached_property
     def _search(self) -> SpaceSearch:
         """Made when it is first asked for: its starts take time, and whoever builds a method may only want to know that it can be."""
-        first = self._first(self.problem, self._features, self._order)
         given = one_go_points(self.problem, int(self.seed.generate_state(1)[0] >> 1))
-        plain = self._placed(Points.plain(self.problem, np.arange(KINDS)))
-        starts = [given, plain, first] if self.problem.objective == "energy" else [first.join(given), plain]
-        kinds = np.unique(np.concatenate((np.arange(KINDS), self._decoded)))
-        return SpaceSearch(self.problem, self.config, self.rng, self._decode, starts, kinds)
-
-    def _placed(self, points: Points) -> Points:
-        points.placement = fit_memory(self.problem, self._decode(points))
-        return points
-
-    def _decode(self, points: Points) -> np.ndarray:
-        return _decode(self.problem, self._experts, self._features, points, self._factors)
+        plain = self._decoder.placed(Points.plain(self.problem, np.arange(KINDS)))
+        starts = [given, plain, self._first] if self.problem.objective == "energy" else [self._first.join(given), plain]
+        kinds = np.unique(np.concatenate((np.arange(KINDS), self._policies)))
+        return SpaceSearch(self.problem, self.config, self.rng, lambda points: self._decoder.decode(points)[0], starts, kinds)
 
     def propose(self, n: int) -> list[Proposal]:
         first = None
-        if self._beliefs.wrong and self.config.refresh and len(self._decoded):
-            turn = (self._round * self.config.refresh + np.arange(self.config.refresh)) % len(self._decoded)
-            first = self._placed(Points.plain(self.problem, self._decoded[turn]))
+        if self._beliefs.wrong and self.config.refresh:
+            turn = (self._round * self.config.refresh + np.arange(self.config.refresh)) % len(self._policies)
+            first = self._decoder.placed(Points.plain(self.problem, self._policies[turn]))
             if len(self._search.elite.value):
                 best = self._search.elite.take(np.zeros(1, dtype=np.int64))
-                first = self._placed(best).join(first)
+                first = self._decoder.placed(best).join(first)
             self._round += 1
         return [Proposal(0, self._search.propose(n, first))]
 
@@ -100,28 +104,29 @@ class Foresight(Method):
         self._search.update(results[0])
 
     def _correct(self) -> None:
-        self._factors = self._beliefs.factors
-        self._features = features(self.problem, self.problem.compute_seconds * self._factors)
+        self._decoder = Decoder(self.problem, self._experts, self._beliefs.factors)
 
     def place(self, problem: Problem) -> np.ndarray:
-        """The first placement int16[V] that the policies propose."""
-        seen = features(problem, problem.compute_seconds)
-        return self._first(problem, seen, self._experts.order(seen.graph, 1)).placement[0]
+        """The first placement int16[V] that is proposed."""
+        return self._proposed(problem, Decoder(problem, self._experts), 1).placement[0]
 
-    def _first(self, problem: Problem, seen: Features, order: np.ndarray) -> Points:
-        """What heuristics and policies propose, of the kinds int64[N]; what is no list schedule is varied from HEFT, like other starts.
-
-        Of a pipeline it is the best contiguous split that takes no more than a moment.
+    def _proposed(self, problem: Problem, decoder: Decoder, count: int) -> Points:
+        """The first ``count`` points: of a pipeline the best contiguous split that takes no more than a moment, else what plans
+        best, or, without plans or if none fits, what was best on graphs alike. What is no list schedule is varied from HEFT, like other
+        starts.
         """
         if problem.objective == "throughput" and (split := best_split(problem, IDEALS).device) is not None:
             points = Points.plain(problem, np.zeros(1))
             points.placement = fit_memory(problem, split[None, :])
             return points
+        if self.config.plans and problem.objective == "makespan":
+            points = planned(decoder, self.config.plans, np.random.default_rng(0))
+            if len(points.value):
+                return points.take(np.arange(min(count, len(points.value))))
+        order = self._experts.order(decoder.features.graph, count)
         coarse = (order >= KINDS) & (order < HEURISTICS)
-        points = Points.plain(problem, np.where(coarse, 0, order))
-        points.placement = _decode(problem, self._experts, seen, points, np.ones(problem.compute_seconds.shape))
+        points = decoder.placed(Points.plain(problem, np.where(coarse, 0, order)))
         points.placement[coarse] = coarse_starts(problem, 0)[order[coarse] - KINDS]
-        points.placement = fit_memory(problem, points.placement)
         return points
 
     def policy(self) -> dict[str, Any]:
@@ -149,17 +154,3 @@ class Foresight(Method):
         if self._beliefs.wrong:
             self._correct()
         search.restore(state["search"])
-
-
-def _decode(problem: Problem, experts: Experts, seen: Features, points: Points, factors: np.ndarray) -> np.ndarray:
-    """Placements int16[N, V] of points under seconds that are ``factors`` float64[V, D] times the cost model's."""
-    found = np.empty(points.placement.shape, dtype=np.int16)
-    varied = np.exp(points.factors.astype(np.float64)) * factors
-    plain, guided = np.flatnonzero(points.kind < KINDS), np.flatnonzero(points.kind >= HEURISTICS)
-    if len(plain):
-        found[plain] = varied_schedules(problem, varied[plain], points.dearer[plain], points.kind[plain])
-    if len(guided):
-        guidance = guide(seen, experts.thetas[points.kind[guided] - HEURISTICS])
-        guidance = guidance._replace(dearer=guidance.dearer * points.dearer[guided])
-        found[guided] = guided_schedules(problem, problem.compute_seconds * varied[guided], guidance)
-    return found

@@ -85,8 +85,9 @@ class Course:
 
     def gains(self, thetas: np.ndarray, cap: float = 3.0) -> np.ndarray:
         """log(makespan / HEFT's) of the policies ``thetas`` float64[B, SIZE], at most log(cap), float64[B]."""
-        seconds = np.broadcast_to(self.problem.compute_seconds, (len(thetas), *self.problem.compute_seconds.shape))
-        return self._relative(self._makespans(guided_schedules(self.problem, seconds, guide(self.features, thetas))), cap)
+        believed, alike = self.problem.compute_seconds, np.ones((len(thetas), 1, 1))
+        schedules = guided_schedules(self.problem, believed, alike, guide(self.features, thetas))
+        return self._relative(self._makespans(schedules.placement), cap)
 
     def all_gains(self, thetas: np.ndarray) -> np.ndarray:
         """The same of the heuristics and then of the policies, float64[HEURISTICS + B]."""

@@ -9,8 +9,10 @@ from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
 from envs.simulators.misjudged import Misjudged, true_problem
 from methods.foresight.beliefs import Beliefs
+from methods.foresight.decoding import Decoder
 from methods.foresight.experts import HEURISTICS, Experts, shipped
 from methods.foresight.features import GRAPH, NODE, PAIR, RANK, features
+from methods.foresight.planning import PROMISE, planned
 from methods.foresight.policy import SIZE, guide, initial
 from methods.foresight.schedule import Guidance, guided_schedules
 from methods.placing.list_scheduling import heft
@@ -24,7 +26,7 @@ from methods.testing.running import go, make
 def test_without_parameters_the_policy_is_heft(problem):
     guidance = guide(features(problem, problem.compute_seconds), initial(np.random.default_rng(0))[None, :])
     assert not guidance.bias.any() and guidance.gaps.all()
-    row = guided_schedules(problem, problem.compute_seconds[None], guidance)[0]
+    row = guided_schedules(problem, problem.compute_seconds, np.ones((1, 1, 1)), guidance).placement[0]
     np.testing.assert_array_equal(row, heft(problem).device)
 
 
@@ -33,8 +35,37 @@ def test_a_bias_drives_operations_away_and_priority_decides_who_is_served_first(
     rank = np.arange(40.0)[None]
     bias = np.zeros((1, 40, 3))
     bias[:, :, 0] = 1e6
-    row = guided_schedules(problem, problem.compute_seconds[None], Guidance(bias, rank, np.zeros(1), np.ones(1), np.ones(1, dtype=bool)))
+    guidance = Guidance(bias, rank, np.zeros(1), np.ones(1), np.ones(1, dtype=bool))
+    row = guided_schedules(problem, problem.compute_seconds, np.ones((1, 1, 1)), guidance).placement
     assert not (row == 0).any() and problem.valid(row).all()
+
+
+def test_a_schedule_knows_when_it_ends_whatever_it_was_chosen_by():
+    """HEFT's plan is HEFT's; factors and dearer transfers that change no choice change no plan; on a lone device every plan is exact."""
+    problem = random_problem(60, 5, 3)
+    guidance = guide(features(problem, problem.compute_seconds), np.zeros((2, SIZE)))
+    found = guided_schedules(problem, problem.compute_seconds, np.ones((2, 1, 1)), guidance)
+    assert found.planned == pytest.approx(heft(problem).makespan, rel=1e-12)
+    twice = guided_schedules(problem, problem.compute_seconds, np.full((2, 1, 1), 2.0), guidance._replace(dearer=np.full(2, 2.0)))
+    np.testing.assert_array_equal(twice.placement, found.placement)
+    np.testing.assert_allclose(twice.planned, found.planned, rtol=1e-12)
+    alone = random_problem(30, 1, 0)
+    points = planned(Decoder(alone, shipped()), 64, np.random.default_rng(0))
+    assert len(points.value) == 1 and points.value[0] == pytest.approx(alone.compute_seconds.sum() * np.exp(PROMISE), rel=0.02)
+
+
+def test_what_plans_best_is_proposed_first_and_never_twice():
+    problem = random_problem(100, 8, 7, links=1.0)
+    few, many = (planned(Decoder(problem, shipped()), plans, np.random.default_rng(0)) for plans in (0, 320))
+    assert (np.diff(few.value) > 0).all() and many.value.min() < few.value.min()
+    np.testing.assert_array_equal(few.placement[0], many.placement[0])
+    assert len(np.unique(many.placement, axis=0)) == len(many.placement) >= 16 and problem.valid(many.placement).all()
+
+
+def test_policies_place_better_than_heft_alone_before_anything_is_measured():
+    problems = [random_problem(80, 6, seed, links=1.0) for seed in range(100, 108)]
+    best = {learned: [go(make("foresight", p, learned=learned), 1).best for p in problems] for learned in (True, False)}
+    assert np.mean(np.log(best[True])) < np.mean(np.log(best[False]))
 
 
 @pytest.mark.parametrize("problem", [topcuoglu(), random_problem(30, 4, 1), constrained_toy(), random_problem(5, 1, 0)])
