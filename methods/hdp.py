@@ -32,6 +32,7 @@ from methods.learning.ppo import PolicyGradientConfig
 from methods.learning.whole_placements import SampledMethod, gumbel
 from methods.nets.decisions import Decisions, decide
 from methods.nets.op_features import FeatureEncoder, OpFeatureConfig, OpGraph, op_graph
+from methods.nets.products import Linear
 from methods.nets.seq2seq import Seq2Seq
 
 
@@ -87,7 +88,7 @@ class HdpNetwork(nn.Module):
         super().__init__()
         self.groups = groups
         self.hidden = FeatureEncoder(config.features, config.grouper_hidden)
-        self.grouper = nn.Linear(config.grouper_hidden, groups)
+        self.grouper = Linear(config.grouper_hidden, groups)
         self.encoder = FeatureEncoder(config.features, config.embedding)
         self.placer = Seq2Seq(
             config.embedding + groups, devices, config.hidden, config.attention,

@@ -11,6 +11,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
+from methods.nets.products import Linear
 from methods.placing.graph_parsing import normalized_adjacency
 
 
@@ -56,7 +57,7 @@ class HsdagNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.input = mlp(features, [hidden] * input_layers, norm=True)
-        self.gcn = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(gcn_layers))
+        self.gcn = nn.ModuleList(Linear(hidden, hidden) for _ in range(gcn_layers))
         self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(gcn_layers))
         self.phi = mlp(hidden, [hidden] * (score_layers - 1) + [1])
         self.placer = mlp(hidden, [hidden, devices])
@@ -108,7 +109,7 @@ def mlp(size: int, widths: Sequence[int], norm: bool = False) -> nn.Sequential:
     """Linear layers with ReLU between them, and layer normalisation of the first one's result if asked for."""
     layers: list[nn.Module] = []
     for i, width in enumerate(widths):
-        layers.append(nn.Linear(size, width))
+        layers.append(Linear(size, width))
         if i == 0 and norm:
             layers.append(nn.LayerNorm(width))
         if i + 1 < len(widths):

@@ -19,6 +19,7 @@ from methods.learning.elites import Elites, SearchConfig
 from methods.learning.whole_placements import Sample, SampledMethod, gumbel
 from methods.nets.decisions import BLOCKED, Decisions, decide
 from methods.nets.op_features import OpGraph, op_graph
+from methods.nets.products import Linear
 from methods.nets.seq2seq import Seq2Seq
 from methods.placing.list_scheduling import planned_chain
 from methods.placing.regions import Regions
@@ -217,4 +218,4 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
 
 def perceptron(size: int, hidden: int, devices: int) -> nn.Sequential:
     """The simplest placer: two layers on each embedding alone (Mars section 3.3)."""
-    return nn.Sequential(nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, devices))
+    return nn.Sequential(Linear(size, hidden), nn.ReLU(), Linear(hidden, devices))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from methods.nets.largest import Largest
 from methods.nets.op_features import FeatureEncoder, OpFeatureConfig, OpGraph
+from methods.nets.products import Linear
 
 
 class GraphSage(nn.Module):
@@ -24,19 +26,18 @@ class GraphSage(nn.Module):
     def __init__(self, features: OpFeatureConfig, size: int, rounds: int) -> None:
         super().__init__()
         self.input = FeatureEncoder(features, size)
-        self.affine = nn.ModuleList(nn.Linear(size, size) for _ in range(rounds))
-        self.dense = nn.ModuleList(nn.Linear(2 * size, size) for _ in range(rounds))
+        self.affine = nn.ModuleList(Linear(size, size) for _ in range(rounds))
+        self.dense = nn.ModuleList(Linear(2 * size, size) for _ in range(rounds))
 
-    def aggregate(self, h: Tensor, edges: Tensor, layer: int) -> Tensor:
-        """h_N(v) of equation 2, [N, H]; ``edges`` [E, 2] lead from u to v and stand in both directions."""
-        messages = torch.sigmoid(self.affine[layer](h))
-        index = edges[:, 1:].expand(-1, h.shape[1])
-        return torch.zeros_like(messages).scatter_reduce(0, index, messages[edges[:, 0]], "amax", include_self=False)
+    def aggregate(self, h: Tensor, view: OpGraph, layer: int) -> Tensor:
+        """h_N(v) of equation 2, [N, H]."""
+        found: Tensor = Largest.apply(torch.sigmoid(self.affine[layer](h)), *view.adjacency)
+        return found
 
     def forward(self, view: OpGraph) -> Tensor:
         h: Tensor = self.input(view)
         for k, dense in enumerate(self.dense):
-            h = dense(torch.cat((h, self.aggregate(h, view.neighbours, k)), dim=1))
+            h = dense(torch.cat((h, self.aggregate(h, view, k)), dim=1))
             if k + 1 < len(self.dense):
                 h = torch.relu(h)
         return h
@@ -54,7 +55,7 @@ class Gcn(nn.Module):
     def __init__(self, features: OpFeatureConfig, size: int, layers: int) -> None:
         super().__init__()
         self.input = FeatureEncoder(features, size)
-        self.theta = nn.ModuleList(nn.Linear(size, size, bias=False) for _ in range(layers - 1))
+        self.theta = nn.ModuleList(Linear(size, size, bias=False) for _ in range(layers - 1))
         self.activation = nn.ModuleList(nn.PReLU(size) for _ in range(layers))
 
     def layers(self, x: Tensor, propagation: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from envs.problem.graph import ComputationGraph
 from envs.problem.problem import Problem
 from envs.problem.ranges import WidthOrNone
 from methods.nets.node_features import mean_types, positional_encoding
+from methods.nets.products import Linear
 from methods.placing.coarsening import CoarseGraph, coarsen
 from methods.placing.graph_parsing import normalized_adjacency, undirected
 from methods.placing.regions import pulls
@@ -88,6 +89,13 @@ class OpGraph:
     def neighbours(self) -> Tensor:
         """The pairs in both directions, int64[2 E', 2]."""
         return torch.from_numpy(np.concatenate((self.pairs, self.pairs[:, ::-1])))
+
+    @cached_property
+    def adjacency(self) -> tuple[np.ndarray, np.ndarray]:
+        """The neighbours as lists: those of unit v are the second array from the first's v to its v + 1, int64[N + 1] and int64[2 E']."""
+        ends = self.neighbours.numpy()
+        order = np.argsort(ends[:, 1], kind="stable")
+        return np.searchsorted(ends[order, 1], np.arange(self.n + 1)), ends[order, 0].copy()
 
     @cached_property
     def propagation(self) -> Tensor:
@@ -204,7 +212,7 @@ class FeatureEncoder(nn.Module):
     def __init__(self, config: OpFeatureConfig, size: int) -> None:
         super().__init__()
         self.table = nn.Embedding(BUCKETS, size)
-        self.linear = nn.Linear(config.count, size) if config.count else None
+        self.linear = Linear(config.count, size) if config.count else None
         nn.init.normal_(self.table.weight, std=0.5)
 
     def forward(self, view: OpGraph) -> Tensor:

@@ -13,6 +13,9 @@ ONEDNN = torch.backends.mkldnn.is_available()
 WORTH = 2**20
 """Multiplications below which a call of oneDNN costs more than it saves."""
 
+ROWS = 1024
+"""Rows of a long product's transpose at a time."""
+
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x`` [n, k] times the transpose of ``weight`` [m, k], plus ``bias`` [m] if there is one, [n, m]; for where no gradient is kept.
@@ -53,9 +56,53 @@ class _Linear(torch.autograd.Function):
         of_x, of_weight, of_bias = ctx.needs_input_grad
         return (
             product(grad, weight.t()) if of_x else None,
-            product(grad.t(), x.t()) if of_weight else None,
+            _by_rows(grad, x) if of_weight else None,
             grad.sum(dim=0) if of_bias else None,
         )
+
+
+def _by_rows(a: Tensor, b: Tensor) -> Tensor:
+    """The transpose of ``a`` [n, m] times ``b`` [n, k], some rows at a time: oneDNN copies a transpose, which is slow outside the cache."""
+    if len(a) <= 2 * ROWS:
+        return product(a.t(), b.t())
+    out = torch.zeros(a.shape[1], b.shape[1], dtype=a.dtype)
+    for at in range(0, len(a), ROWS):
+        out += product(a[at : at + ROWS].t(), b[at : at + ROWS].t())
+    return out
+
+
+class _Remembered(torch.autograd.Function):
+    """See `remembered`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x, weight)
+        count, length = x.shape[:2]
+        now = product(x.reshape(-1, x.shape[2]), weight, bias).view(count, length, -1)
+        out = now.new_empty(count, 2 * length, now.shape[2])
+        out[:, length:] = now
+        out[1:, :length] = now[:-1]
+        out[0, :length] = bias
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        length = x.shape[1]
+        own = grad[:, length:].contiguous()
+        rows = own.view(-1, own.shape[2])
+        of_x = product(rows, weight.t()).view_as(x) if ctx.needs_input_grad[0] else None
+        own[:-1] += grad[1:, :length]
+        return of_x, _by_rows(rows, x.reshape(-1, x.shape[2])), rows.sum(dim=0) + grad[0, :length].sum(dim=0)
+
+
+def remembered(x: Tensor, layer: nn.Linear) -> Tensor:
+    """``layer`` of each segment of ``x`` [S, L, H] behind that of the segment before, [S, 2 L, M]; no gradient reaches what is before.
+
+    It is worked out once for both. Before the first segment there are zeros.
+    """
+    out: Tensor = _Remembered.apply(x, layer.weight, layer.bias)
+    return out
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

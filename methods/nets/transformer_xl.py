@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from envs.problem.errors import InputError
+from methods.nets.products import Linear, remembered
 
 
 def condition(x: Tensor, c: Tensor | None) -> Tensor:
@@ -37,9 +38,9 @@ class TransformerLayer(nn.Module):
         super().__init__()
         self.heads, self.attention = heads, attention
         if attention:
-            self.query, self.key, self.value, self.merge = (nn.Linear(size, size) for _ in range(4))
+            self.query, self.key, self.value, self.merge = (Linear(size, size) for _ in range(4))
             self.norm_attention = nn.LayerNorm(size)
-        self.widen, self.narrow = nn.Linear(size, widening * size), nn.Linear(widening * size, size)
+        self.widen, self.narrow = Linear(size, widening * size), Linear(widening * size, size)
         self.norm = nn.LayerNorm(size)
 
     def _split(self, x: Tensor) -> Tensor:
@@ -54,9 +55,7 @@ class TransformerLayer(nn.Module):
             mask: which of the 2 L positions there are, bool[S, 1, 1, 2 L].
         """
         now = condition(x, c)
-        cached = torch.cat((torch.zeros_like(now[:1]), now[:-1].detach()))
-        both = torch.cat((cached, now), dim=1)
-        q, k, v = self._split(self.query(now)), self._split(self.key(both)), self._split(self.value(both))
+        q, k, v = (self._split(part) for part in (self.query(now), remembered(now, self.key), remembered(now, self.value)))
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
         return self.merge(condition(mixed, c))
 
@@ -93,7 +92,7 @@ class TransformerXL(nn.Module):
         self.segment = segment
         self.layers = nn.ModuleList(TransformerLayer(size, heads, widening, attention) for _ in range(layers))
         self.conditioning = TransformerLayer(size, heads, widening, attention) if superposition else None
-        self.head = nn.Linear(size, devices)
+        self.head = Linear(size, devices)
 
     def segments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """``x`` [N, H] in segments [S, L, H] padded by zeros, and which positions of the cache and the segment there are."""

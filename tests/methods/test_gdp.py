@@ -8,6 +8,7 @@ from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.registry import build
 from methods.nets.graph_encoders import GraphSage
+from methods.nets.largest import Largest
 from methods.nets.op_features import OpFeatureConfig, adjacent, op_graph, padded, type_codes
 from methods.nets.transformer_xl import TransformerLayer, TransformerXL, condition
 from methods.testing.problems import brute_force, constrained_toy, random_problem, toy
@@ -34,8 +35,21 @@ def test_embedding_follows_equations_2_and_3():
 
 
 def test_a_lonely_node_pools_nothing():
-    net = GraphSage(OpFeatureConfig(), 4, 1)
-    assert (net.aggregate(torch.randn(3, 4), torch.tensor([[0, 1]]), 0)[[0, 2]] == 0).all()
+    found = Largest.apply(torch.randn(3, 4), np.array([0, 0, 1, 1]), np.array([0]))
+    assert (found[[0, 2]] == 0).all()
+
+
+def test_the_largest_message_and_its_gradient_are_torch_s():
+    torch.manual_seed(0)
+    view = op_graph(random_problem(40, 3, seed=4), OpFeatureConfig(), 3)
+    messages, found = torch.randint(1, 5, (view.n, 24)).float().requires_grad_(), []  # few values: some are equally large
+    ends = view.neighbours
+    scattered = torch.zeros(view.n, 24).scatter_reduce(
+        0, ends[:, 1:].expand(-1, 24), messages[ends[:, 0]], "amax", include_self=False
+    )  # fmt: skip
+    for out in (Largest.apply(messages, *view.adjacency), scattered):
+        found.append((out, *torch.autograd.grad((out * torch.arange(24.0)).sin().sum(), messages)))
+    torch.testing.assert_close(found[0], found[1])
 
 
 def test_superposition_follows_equation_4():
