@@ -41,6 +41,11 @@ class Database:
         store: Any = client._tracking_client.store  # MLflow shows it nowhere else
         return Database(store, experiment) if isinstance(store, SqlAlchemyStore) else None
 
+    @staticmethod
+    def is_away(error: Exception) -> bool:
+        """Whether the database could not be reached or was locked or full, which passes; other errors come again."""
+        return isinstance(error, OSError) or getattr(error, "error_code", "") == "TEMPORARILY_UNAVAILABLE"
+
     def write(self, batch: Sequence[Ended], tags: Sequence[Mapping[str, str]]) -> None:
         """Add the runs of trials, all or none, with what each carries from its beginning; their texts are not sent."""
         rows: dict[Any, list[dict[str, Any]]] = {table: [] for table in (SqlRun, SqlTag, SqlParam, SqlMetric)}

@@ -370,9 +370,7 @@ class Tracker:
     def _send_all(self, batch: Sequence[Ended]) -> None:
         """Into a database together, but for those that have a run; to a server side by side, those of one trial one after the other."""
         if self._database is not None:
-            fresh = [one for one in batch if one.trial.content_hash not in self._open and not one.texts]
-            self._database.write(fresh, [self._tags(one.trial) for one in fresh])
-            self._sent.update(one.key for one in fresh)
+            self._write_together(self._database, [one for one in batch if one.trial.content_hash not in self._open and not one.texts])
             return self._send_some(batch)
         of: dict[str, list[Ended]] = {}
         for one in batch:
@@ -382,6 +380,18 @@ class Tracker:
         with ThreadPoolExecutor(SENDERS) as pool:
             for call in [pool.submit(self._send_some, some) for some in of.values()]:
                 call.result()
+
+    def _write_together(self, database: Database, fresh: Sequence[Ended]) -> None:
+        """Runs that do not exist yet. If the tables are not as we know them, these and all later ones go through the client."""
+        try:
+            database.write(fresh, [self._tags(one.trial) for one in fresh])
+        except Exception as error:
+            if database.is_away(error):
+                raise
+            self._database = None
+            self._notes.append(f"runs are sent to MLflow one by one, as its tables take no others ({_first_line(error)})")
+        else:
+            self._sent.update(one.key for one in fresh)
 
     def _send_some(self, batch: Sequence[Ended]) -> None:
         for one in batch:

@@ -121,6 +121,24 @@ def test_many_at_a_time_leave_what_the_client_leaves_one_by_one(tmp_path, store,
     assert left("singly") == together
 
 
+def test_tables_that_take_no_run_of_ours_get_them_from_the_client(tmp_path, store, some):
+    """As those of a later MLflow might. What is only away is tried again, not given up."""
+    tracker = Tracker(spec(store, tmp_path))
+    tracker.begin()
+    with sqlite3.connect(store[0] / "mlflow.db") as db:
+        db.execute("create trigger odd before insert on runs when new.status <> 'RUNNING' begin select raise(abort, 'no column x'); end")
+    try:
+        assert tracker._send_until_it_works([Ended(t, result, i) for i, (t, result) in enumerate(some)])
+    finally:
+        with sqlite3.connect(store[0] / "mlflow.db") as db:
+            db.execute("drop trigger odd")
+    (note,) = tracker.notes()
+    assert "one by one" in note and "no column x" in note
+    tracker.end("FINISHED")
+    assert sorted(tags["trial"] for _, _, tags in runs(store, tracker.spec.sweep)) == sorted(r.trial for _, r in some)
+    assert Database.is_away(ConnectionError()) and not Database.is_away(ValueError())
+
+
 def test_the_pages_show_what_came_out_without_a_click_too_many(tmp_path, store, some):
     """Description, numbers and curves of the methods, inputs, and every trial beside what is known; sent twice it is there once."""
     heft = trial("heft", 3)
