@@ -286,15 +286,15 @@ class RayBackend:
     def check(self, trials: Sequence[Trial]) -> list[str]:
         from orchestration.rewards.ray_service import unserved
 
-        grows = capacity.may_grow(self._ray.nodes())
-        notes = exposure.notes([n["NodeManagerAddress"] for n in self._ray.nodes()]) + capacity.check(trials, self._nodes, grows)
+        found = self._ray.nodes()
+        grows = capacity.may_grow(found)
+        kinds = capacity.startable(found, capacity.LAUNCHED) if grows else None
+        notes = exposure.notes([n["NodeManagerAddress"] for n in found]) + capacity.check(trials, self._nodes, grows, kinds)
+        notes += capacity.hosted(sorted({t.evaluator.key for t in trials}), lambda key: unserved([key]), grows, kinds)
         if self._service is not None:
             for kind in {t.evaluator.kind for t in trials if simulates(t.evaluator.kind) and not in_worker(t.evaluator)}:
                 self._service.shards.remote(kind)  # its simulators start meanwhile
-        missing = unserved(sorted({t.evaluator.key for t in trials}))
-        if missing and not grows:
-            raise InputError(f"{missing}; start a node with that resource, or name another host")
-        return notes + ([missing] if missing else [])
+        return notes
 
     def busy(self) -> int:
         return len(self._running) + len(self._capturing)

@@ -10,7 +10,7 @@ import secrets
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,16 @@ def free_port() -> int:
 class Nodes:
     """The cluster and what others need to reach it. Ray keeps a process's first token for good, so a process of its own holds it."""
 
-    def __init__(self, workers: int, cpus: int, dashboard: bool) -> None:
+    def __init__(self, workers: int, cpus: int, dashboard: bool, resources: Mapping[str, float], apart: bool) -> None:
         port = free_port()
         self.dashboard = f"http://127.0.0.1:{port}"
         self.environment = cluster_environment()
         """For processes that connect to it."""
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other, self.environment, cpus, port if dashboard else None))
+        self._process = context.Process(
+            target=_serve, args=(other, self.environment, cpus, port if dashboard else None, dict(resources), apart)
+        )
         self._process.start()
         other.close()
         self.address: str = self._pipe.recv()
@@ -80,7 +82,7 @@ def cluster_environment() -> dict[str, str]:
     }  # fmt: skip
 
 
-def _serve(pipe: Any, environment: dict[str, str], cpus: int, port: int | None) -> None:
+def _serve(pipe: Any, environment: dict[str, str], cpus: int, port: int | None, resources: dict[str, float], apart: bool) -> None:
     """The process that holds the cluster: adds a node for None, kills one for its index, ends when the pipe is closed."""
     os.environ.update(environment)
     from ray.cluster_utils import Cluster
@@ -96,7 +98,10 @@ def _serve(pipe: Any, environment: dict[str, str], cpus: int, port: int | None) 
         while True:
             index = pipe.recv()
             if index is None:
-                workers.append(_patiently(lambda: cluster.add_node(**options)))
+                more = {"resources": resources} if resources else {}
+                if apart:  # where the lock of a machine that measures lies
+                    more["env_vars"] = {"TMPDIR": tempfile.mkdtemp(prefix="placewright-node-")}
+                workers.append(_patiently(lambda more=more: cluster.add_node(**options, **more)))
             else:
                 cluster.remove_node(workers.pop(index), allow_graceful=False)
             pipe.send(None)
@@ -120,9 +125,16 @@ def _patiently(start: Callable[[], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def ray_nodes(workers: int = 2, cpus: int = 1, dashboard: bool = False) -> Iterator[Nodes]:
-    """A head and so many worker nodes of ``cpus`` CPUs each."""
-    nodes = Nodes(workers, cpus, dashboard)
+def ray_nodes(
+    workers: int = 2, cpus: int = 1, dashboard: bool = False, resources: Mapping[str, float] | None = None, apart: bool = False
+) -> Iterator[Nodes]:
+    """A head and so many worker nodes of ``cpus`` CPUs each.
+
+    Args:
+        resources: others that each worker node has.
+        apart: whether worker nodes count as machines of their own to `orchestration.rewards.machine_lock`.
+    """
+    nodes = Nodes(workers, cpus, dashboard, resources or {}, apart)
     try:
         yield nodes
     finally:

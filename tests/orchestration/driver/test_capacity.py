@@ -37,11 +37,66 @@ def test_resources_that_nobody_has_are_said_before_anything_starts(asked, nodes,
 
 def test_a_cluster_that_may_grow_is_waited_for():
     (note,) = capacity.check([trial("heft", 5, resources=resources(gpu=4))], [SMALL, BIG], grows=True)
-    assert "4 GPU" in note and "grown" in note
+    assert "4 GPU" in note and "grown" in note and "cannot be known" in note
     assert capacity.check([trial("heft", 5, resources=resources(gpu=0.5))], [SMALL, BIG], grows=False) == []
     nodes = [{"Alive": True, "Resources": SMALL, "Labels": {}}, {"Alive": False, "Resources": BIG}]
     assert capacity.alive(nodes) == [SMALL] and not capacity.may_grow(nodes)
     assert capacity.may_grow([*nodes, {"Alive": True, "Resources": {}, "Labels": {"ray.io/node-group": "cpu"}}])
+
+
+LAUNCHED = """
+cluster_name: lab
+max_workers: 4
+available_node_types:
+  head: {max_workers: 0, resources: {CPU: 64, GPU: 8}, node_config: {}}
+  small: {min_workers: 0, max_workers: 3, resources: {CPU: 2}, node_config: {}}
+  big: {max_workers: 1, resources: {CPU: 8, GPU: 2, "openvino:flex170": 1}, node_config: {}}
+"""
+
+
+def node(group, alive=True):
+    return {"Alive": alive, "Resources": SMALL, "Labels": {"ray.io/node-group": group}}
+
+
+def test_what_no_kind_of_machine_ever_has_is_refused_though_the_cluster_grows(tmp_path):
+    config = tmp_path / "ray_bootstrap_config.yaml"
+    config.write_text(LAUNCHED)
+    kinds = capacity.startable([node("head"), node("small"), node("gone", alive=False)], config)
+    assert kinds == [{"CPU": 2.0}, BIG], "the head is there once and never again"
+    (note,) = capacity.check([trial("heft", 5, resources=resources(gpu=2))], [SMALL], True, kinds)
+    assert "grown one" in note and "cannot be known" not in note
+    with pytest.raises(InputError, match=r"4 GPU, which no machine has .* nor has any .* may start .*8 CPU and 2 GPU") as caught:
+        capacity.check([trial("heft", 5, resources=resources(gpu=4))], [SMALL], True, kinds)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="at once"):
+        capacity.check([trial("heft", 5, resources=resources(cpu=8, gpu=2, nope=0.5))], [{"nope": 1.0}, BIG], True, kinds)
+
+    def nobody(key):
+        return None if key == "simulator" else f"no host serves {key!r}"
+
+    (note,) = capacity.hosted(["openvino:flex170", "simulator"], nobody, True, kinds)
+    assert "flex170" in note
+    with pytest.raises(InputError, match=r"other.*start a node"):
+        capacity.hosted(["openvino:other"], nobody, True, kinds)
+    (note,) = capacity.hosted(["openvino:other"], nobody, True, None)
+    assert "cannot be known" in note
+    with pytest.raises(InputError, match="start a node"):
+        capacity.hosted(["openvino:flex170"], nobody, False, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None, "", "a: [", "available_node_types: 3", "available_node_types: {small: 3, head: {}}",
+        "available_node_types: {head: {max_workers: 0}, small: {resources: {}}}", "available_node_types: {other: {resources: {CPU: 2}}}",
+    ],
+)  # fmt: skip
+def test_where_the_kinds_of_machines_cannot_be_known_nothing_is_guessed(tmp_path, text):
+    """No file, another one, one that leaves resources to the machine, one of another cluster."""
+    config = tmp_path / "ray_bootstrap_config.yaml"
+    if text is not None:
+        config.write_text(text)
+    assert capacity.startable([node("head"), node("small")], config) is None
 
 
 def test_only_trials_with_room_count_as_running():
