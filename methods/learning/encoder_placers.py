@@ -58,6 +58,7 @@ class EncoderPlacer(nn.Module, Generic[Encoder]):
     ) -> None:
         super().__init__()
         self.encoder, self.placer, self.standardize, self.spread, self.speed = encoder, placer, standardize, spread, speed
+        self._kept: tuple[OpGraph, list[int], Tensor] | None = None
         encoder.requires_grad_(train_encoder)
 
     def embedding(self, view: OpGraph) -> Tensor:
@@ -68,13 +69,29 @@ class EncoderPlacer(nn.Module, Generic[Encoder]):
             h = h / (h.square().mean(dim=0).sqrt() + 1e-5)
         return h
 
-    def forward(self, view: OpGraph, actions: Tensor | None, noise: Tensor | None) -> Decisions:
-        embedding = self.embedding(view)
+    def forward(self, view: OpGraph, actions: Tensor | None, noise: Tensor | None, keep: bool = False) -> Decisions:
+        """Decisions on all units, as `methods.nets.decisions.decide` has them.
+
+        Where they are independent, ``keep`` keeps their logits and what their gradient needs until the weights change, so that drawing
+        again and the first step of learning need not work them out anew.
+        """
         allowed = view.allowed[None]
         if isinstance(self.placer, Seq2Seq):
-            made: Decisions = self.placer(embedding[None], allowed, actions, noise)
+            made: Decisions = self.placer(self.embedding(view)[None], allowed, actions, noise)
             return made
-        return decide(self._logits(view, embedding)[None], allowed, actions, noise)
+        return decide(self._logits_now(view, keep)[None], allowed, actions, noise)
+
+    def _logits_now(self, view: OpGraph, keep: bool) -> Tensor:
+        """The kept logits of this graph and these weights, or new ones; a kept gradient serves once."""
+        versions = [p._version for p in self.parameters()]
+        kept, self._kept = self._kept, None
+        if kept is None or kept[0] is not view or kept[1] != versions:
+            with torch.set_grad_enabled(keep or torch.is_grad_enabled()):
+                kept = (view, versions, self._logits(view, self.embedding(view)))
+        if torch.is_grad_enabled():
+            return kept[2]
+        self._kept = kept if keep else None
+        return kept[2].detach()
 
     def _logits(self, view: OpGraph, embedding: Tensor) -> Tensor:
         """Scores of the devices of each unit, [N, D], where decisions are independent; with ``spread`` and ``speed``."""
@@ -192,10 +209,11 @@ class EncoderPlacerMethod(SampledMethod[OpGraph]):
         """What the policy draws for the decisions of ``given`` [B, N] that are below 0, alike devices in order if that is asked for."""
         view = self.views[problem]
         with torch.no_grad():
-            made: Decisions = self.network(view, torch.from_numpy(given), noise)
+            keep = len(self.problems) == 1  # of several, all would be in memory at once
+            made: Decisions = self.network(view, torch.from_numpy(given), noise, keep)
             if self.twins:
                 actions = torch.from_numpy(self.twins[problem].relabel(made.actions.numpy()))
-                made = made if torch.equal(actions, made.actions) else self.network(view, actions, None)
+                made = made if torch.equal(actions, made.actions) else self.network(view, actions, None, keep)
         return Decisions(*(part.clone() for part in made))
 
     def _measured(self, asked: list[Sample], result: Measurements) -> None:

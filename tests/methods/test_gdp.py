@@ -7,6 +7,8 @@ import torch
 from envs.problem.errors import InputError
 from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.registry import build
+from methods.gdp import Gdp
+from methods.learning.encoder_placers import EncoderPlacer
 from methods.nets.graph_encoders import GraphSage
 from methods.nets.largest import Largest
 from methods.nets.op_features import OpFeatureConfig, adjacent, op_graph, padded, type_codes
@@ -202,3 +204,31 @@ def test_without_repair_memory_is_what_the_reward_teaches():
     run = go(make("gdp", problem, repair=False), 40)
     assert problem.valid(np.stack(run.placements)).all()
     assert np.isinf(run.objective).any()
+
+
+def test_kept_logits_change_nothing(monkeypatch):
+    found = []
+    for kept in (True, False):
+        if not kept:
+            monkeypatch.setattr(EncoderPlacer, "_logits_now", lambda self, view, keep: self._logits(view, self.embedding(view)))
+        problem, proposed = random_problem(30, 3, seed=4), []
+        method = build("gdp", Gdp.toy_config, [problem], 0)
+        worked_out = []
+        monkeypatch.setattr(type(method.network.encoder), "forward", _counting(type(method.network.encoder).forward, worked_out))
+        for _ in range(3):
+            (proposal,) = method.propose(10)
+            proposed.append(proposal.placements)
+            method.update([Simulator().evaluate(problem, proposal.placements)])
+        found.append((np.concatenate(proposed), method.policy(), len(worked_out)))
+        monkeypatch.undo()
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=0, atol=0)
+    assert [f[2] for f in found] == [3 * 4, 3 * 5]  # the draw is the first of four epochs
+
+
+def _counting(function, calls):
+    def counted(self, view):
+        calls.append(1)
+        return function(self, view)
+
+    return counted
