@@ -19,9 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.problem.measurement import Evaluator
+from methods.foresight.decoding import Decoder
 from methods.foresight.experts import HEURISTICS, Experts
 from methods.foresight.families import LAYERED, Example
 from methods.foresight.features import features
+from methods.foresight.planning import planned
 from methods.foresight.policy import SIZE, guide, initial
 from methods.foresight.schedule import guided_schedules
 from methods.placing.constraints import fit_memory
@@ -30,7 +32,9 @@ from methods.placing.starts import coarse_starts, good_starts
 from methods.placing.varied_schedules import KINDS, varied_schedules
 
 TRIES = (1, 2, 5, 10)
-"""Numbers of policies whose best placement `left_out` and `held_out` report."""
+"""Numbers of policies whose best placement `left_out`, `held_out` and `planned_first` report."""
+CAP = 3.0
+"""Makespans count up to this times HEFT's."""
 Progress = Callable[[str], None]
 
 
@@ -83,16 +87,20 @@ class Course:
     def _makespans(self, placements: np.ndarray) -> np.ndarray:
         return self._evaluator.evaluate(self.problem, fit_memory(self.problem, placements)).objective
 
-    def gains(self, thetas: np.ndarray, cap: float = 3.0) -> np.ndarray:
+    def gains(self, thetas: np.ndarray, cap: float = CAP) -> np.ndarray:
         """log(makespan / HEFT's) of the policies ``thetas`` float64[B, SIZE], at most log(cap), float64[B]."""
         believed, alike = self.problem.compute_seconds, np.ones((len(thetas), 1, 1))
         schedules = guided_schedules(self.problem, believed, alike, guide(self.features, thetas))
-        return self._relative(self._makespans(schedules.placement), cap)
+        return self.gains_of(schedules.placement, cap)
+
+    def gains_of(self, placements: np.ndarray, cap: float = CAP) -> np.ndarray:
+        """The same of placements int16[B, V]."""
+        return self._relative(self._makespans(placements), cap)
 
     def all_gains(self, thetas: np.ndarray) -> np.ndarray:
         """The same of the heuristics and then of the policies, float64[HEURISTICS + B]."""
         parts = [self.gains(thetas[i : i + 32]) for i in range(0, len(thetas), 32)]
-        return np.concatenate([self._relative(self._plain, 3.0), *parts])
+        return np.concatenate([self._relative(self._plain, CAP), *parts])
 
     def _relative(self, makespans: np.ndarray, cap: float) -> np.ndarray:
         return np.log(np.minimum(makespans, cap * self.heft) / self.heft)
@@ -198,6 +206,15 @@ def left_out(experts: Experts, courses: Sequence[Course]) -> np.ndarray:
 def held_out(experts: Experts, courses: Sequence[Course]) -> np.ndarray:
     """The same on problems that neither training nor choice has seen."""
     return np.array([_bests(c.all_gains(experts.thetas)[experts.order(c.features.graph, max(TRIES))]) for c in courses])
+
+
+def planned_first(experts: Experts, courses: Sequence[Course], plans: int) -> np.ndarray:
+    """Gains of the best of the first `TRIES` placements that are planned with ``plans`` variations, float64[N, len(TRIES)]."""
+    found = []
+    for course in courses:
+        points = planned(Decoder(course.problem, experts), plans, np.random.default_rng(0))
+        found.append(_bests(np.append(course.gains_of(points.placement), np.log(CAP))))  # nothing may fit
+    return np.array(found)
 
 
 def _bests(gains: np.ndarray) -> list[float]:

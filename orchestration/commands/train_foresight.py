@@ -21,7 +21,7 @@ from envs.simulators.fifo.evaluator import Simulator
 from methods.foresight.experts import Experts
 from methods.foresight.families import Example, examples, layered
 from methods.foresight.foresight import Foresight
-from methods.foresight.training import TRIES, Course, Progress, TrainingSettings, evolve, held_out, left_out, portfolio
+from methods.foresight.training import TRIES, Course, Progress, TrainingSettings, evolve, held_out, left_out, planned_first, portfolio
 from orchestration.specs.canonical import FrozenDict
 from orchestration.specs.layout import POLICY
 from orchestration.specs.policies import describe_policy
@@ -54,6 +54,10 @@ def train(settings: TrainingSettings, seed: int, runs: int, graphs: int, benchma
     progress(f"kept {len(experts.thetas)} policies. Mean of log(makespan / HEFT's): all one-go heuristics; best of {TRIES} policies")
     _table("left out", tried, left_out(experts, tried), progress)
     _table("never seen", fresh, held_out(experts, fresh), progress)
+    plans = Foresight.Config().plans
+    progress(f"the same of placements that are planned, with {plans} variations")
+    for name, courses in (("planned", tried), ("planned, never seen", fresh)):
+        _table(name, courses, planned_first(experts, courses, plans), progress)
     return experts
 
 

@@ -15,7 +15,7 @@ WRONG = "-wrong"
 """In the names of stages whose methods see a wrong cost model."""
 
 
-def against(frame: pd.DataFrame, method: str, baseline: str, at: str, rows: str = "budgets", after: str = "") -> str:
+def against(frame: pd.DataFrame, method: str, baseline: str, at: str, rows: str = "budgets", after: str = "", only: str = "") -> str:
     """``method`` against ``baseline``: mean logarithm of the ratio of their best objectives, bootstrapped over problems.
 
     Args:
@@ -26,6 +26,7 @@ def against(frame: pd.DataFrame, method: str, baseline: str, at: str, rows: str 
         rows: ``budgets`` (columns are all problems, those with right costs and those with wrong ones), ``stages`` or ``problems`` (columns
             are budgets; of a problem the interval is that of its seeds).
         after: evaluations that the baseline has at every budget; as many as the method if empty.
+        only: what the names of the stages begin with, with commas; all if empty.
 
     Raises:
         InputError: for a method, a budget or a kind of rows that there is not.
@@ -34,6 +35,7 @@ def against(frame: pd.DataFrame, method: str, baseline: str, at: str, rows: str 
     if rows not in kinds:
         raise InputError(f"rows={rows!r}{nearest(rows, kinds)}")
     found = paired(frame, method, baseline, int(after) if after else None)
+    found = found[found["stage"].str.startswith(tuple(only.split(",")))]
     return kinds[rows](found, _asked(at, found))
 
 

@@ -45,7 +45,7 @@ def render(words: str, known: Sequence[Claim], root: Path) -> str:
     """One part of a page.
 
     ``verdicts``, ``main``, ``claims PAPER``, ``details PAPER``, ``leaderboard SWEEP stages=apart``,
-    ``by-graph SWEEP unit=ms against=METHOD``, ``against SWEEP METHOD BASELINE at=10,100 rows=stages after=20``,
+    ``by-graph SWEEP unit=ms against=METHOD``, ``against SWEEP METHOD BASELINE at=10,100 rows=stages after=20 only=test-``,
     ``gaps SWEEP METHODS at=10,100``, ``paired SWEEP against=METHOD``, or ``provenance SWEEP``.
 
     Raises:

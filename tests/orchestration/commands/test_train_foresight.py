@@ -44,7 +44,7 @@ def test_policies_that_complement_each_other_are_kept_and_the_best_of_every_fami
 def test_what_was_trained_can_be_saved_and_the_method_takes_it(tmp_path):
     lines = []
     experts = train(TINY, 0, 1, 4, None, lines.append)
-    assert any(line.startswith("left out, 4 layered: ") for line in lines) and "never seen, 24 layered: " in lines[-1]
+    assert any(line.startswith("left out, 4 layered: ") for line in lines) and "planned, never seen, 24 layered: " in lines[-1]
     experts.save(tmp_path / "policy.npz")
     again, problem = load(tmp_path / "policy.npz"), random_problem(30, 4, 9)
     assert again.thetas.shape == (len(experts.thetas), SIZE) and again.gains.shape == (5, HEURISTICS + len(experts.thetas))

@@ -91,6 +91,7 @@ def test_curves_are_kept_where_they_are_asked_for(tmp_path):
     assert "| 10 | +18.2 [+18.2, +18.2] | +18.2 % |" in text and "all (3)" in text and "wrong" not in text
     assert "| **all (3)** | +18.2 [+18.2, +18.2] |" in pages.render("against small m1 m0 at=10 rows=stages", [], tmp_path)
     assert pages.render("against small m1 m0 at=10 rows=problems", [], tmp_path).count("| +18.2 ") == 3
+    assert "all (0)" not in pages.render("against small m1 m0 at=10 only=ma", [], tmp_path)
     with pytest.raises(InputError, match=r"at='11'.*known are 1, 2, 5, 10"):
         pages.render("against small m1 m0 at=10,11", [], tmp_path)
     record(study, tmp_path / "results", "abc1234")
