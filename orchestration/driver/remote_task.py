@@ -106,9 +106,12 @@ def run_task(
     """The body of a Ray task: how the trial ended and whether there is a policy file to be sent, and that file."""
     trial, node = task.trial, ray.get_runtime_context().get_node_id()
 
+    last: list[Any] = []
+
     def report(shown: Trial, snapshot: dict[str, Any]) -> None:
-        if tracker is not None:
-            tracker.live.remote(shown, snapshot)
+        """Unless the last one is still on its way: a tracker that is slower than its trials must not collect their reports."""
+        if tracker is not None and not (last and not ray.wait(last, timeout=0)[0]):
+            last[:] = [tracker.live.remote(shown, snapshot)]
 
     if home.seen_from(node):
         return (execute(task, home.folder, sweep, report, service), False), None

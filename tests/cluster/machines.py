@@ -86,6 +86,7 @@ class Machine:
             "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp/home", "PYTHONPATH": "/mnt/code",
             "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token,
             "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_memory_monitor_refresh_ms": "0",
+            "RAY_worker_niceness": "0",  # else others' work on this machine would starve these workers
             "RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "10", "NUMBA_CACHE_DIR": "/mnt/bucket/numba",
         }  # fmt: skip
 
