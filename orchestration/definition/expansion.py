@@ -65,7 +65,8 @@ class Expander:
     def __init__(self, stages: Sequence[Stage], winners: Mapping[str, Mapping[str, Any]]) -> None:
         self.stages, self.winners = stages, winners
         self.made: dict[tuple[str, str, int], _Made] = {}
-        self.seeds: dict[tuple[str, str], list[int]] = {}
+        self.seeds: dict[tuple[str, str], dict[int, None]] = {}
+        """Of (stage, label), in order, each once."""
         self.waits: set[tuple[str, str]] = set()
         """(stage, label) whose trials are stand-ins."""
         self.found: dict[tuple[str, str], SearchSpec] = {}
@@ -123,9 +124,7 @@ class Expander:
                     stage=stage.name, kind=stage.kind, parent=parent, **execution,
                 )  # type: ignore[arg-type]  # fmt: skip
                 self.made.setdefault((stage.name, row.label, seed), _Made()).add(trial, fold)
-                self.seeds.setdefault((stage.name, row.label), [])
-                if seed not in self.seeds[stage.name, row.label]:
-                    self.seeds[stage.name, row.label].append(seed)
+                self.seeds.setdefault((stage.name, row.label), {})[seed] = None
                 yield trial
 
     def _start(self, stage: Stage, row: MethodRow, problems: Sequence[ProblemSpec], fold: tuple[str, ...], seed: int) -> str | None:
@@ -145,14 +144,14 @@ class Expander:
     def _parent(self, stage: Stage, row: MethodRow, problems: Sequence[ProblemSpec], fold: tuple[str, ...], seed: int) -> Trial:
         """The trial of the source stage with the same method and seed that fits these problems."""
         source = str(stage.source)
-        seeds = self.seeds.get((source, row.label), [])
+        seeds = self.seeds.get((source, row.label), {})
         if seed not in seeds and len(seeds) != 1:
             raise UnfittingStage(
                 stage,
                 f"stage {stage.name!r} has seed {seed}, but stage {source!r} ran {row.label!r} with seeds {', '.join(map(str, seeds))}",
                 "give both the same seeds, or that stage a single one",
             )
-        made = self.made[source, row.label, seed if seed in seeds else seeds[0]]
+        made = self.made[source, row.label, seed if seed in seeds else next(iter(seeds))]
         chosen = _fitting(made, problems, fold)
         if len(chosen) != 1:
             label = problems[0].label if len(problems) == 1 else f"{len(problems)} problems"
