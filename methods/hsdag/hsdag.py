@@ -46,6 +46,7 @@ from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
 from envs.problem.ranges import Count, CountOrNone, NotNegative, Positive, Share, ShareBelowOne, Width
 from methods.contract.method import Proposal
+from methods.hsdag.kernels import adjacency
 from methods.hsdag.policy import (
     HsdagNetwork,
     Level,
@@ -63,7 +64,7 @@ from methods.learning.reinforce import LearningConfig
 from methods.nets.node_features import FeatureConfig, node_features
 from methods.placing.coarsening import Chains, coarsen
 from methods.placing.constraints import make_feasible
-from methods.placing.graph_parsing import normalized_adjacency, parse, pool, undirected
+from methods.placing.graph_parsing import parse, pool, undirected
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,8 @@ class Hsdag(LearnedMethod):
         edges = self.edges[self.rng.random(len(self.edges)) >= c.dropout_network]
         x, levels = inputs + self.memory, []
         while True:
-            z = self.network.embed(x, normalized_adjacency(len(x), edges))
-            scores = self.network.score(z, torch.from_numpy(edges))
+            z = self.network.embed(x, adjacency(len(x), edges))
+            scores = self.network.score(z, edges)
             may = self.rng.random(len(edges)) >= c.dropout_parsing if c.dropout_parsing else slice(None)
             labels = parse(len(x), edges[may], scores.numpy()[may])
             level = Level(edges, labels, int(labels.max()) + 1)

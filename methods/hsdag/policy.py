@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor, nn
 
+from methods.hsdag.kernels import Adjacency, EndsProduct, Pooling, Propagation, adjacency
 from methods.nets.products import Linear
-from methods.placing.graph_parsing import normalized_adjacency
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,19 +22,6 @@ class Level:
     labels: np.ndarray
     """Group of every node, int64[n]."""
     groups: int
-
-
-class _Product(torch.autograd.Function):
-    """A symmetric sparse matrix times a dense one."""
-
-    @staticmethod
-    def forward(ctx: Any, matrix: csr_array, x: Tensor) -> Tensor:  # type: ignore[override]
-        ctx.matrix = matrix
-        return torch.from_numpy(matrix @ x.numpy())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
-        return None, torch.from_numpy(ctx.matrix @ grad.numpy())
 
 
 class HsdagNetwork(nn.Module):
@@ -63,43 +48,35 @@ class HsdagNetwork(nn.Module):
         self.placer = mlp(hidden, [hidden, devices])
         self.final_activation = final_activation
 
-    def embed(self, x: Tensor, matrix: csr_array) -> Tensor:
+    def embed(self, x: Tensor, matrix: Adjacency) -> Tensor:
         """Z of equation 6, [n, hidden]: layers of σ(Â X W) with residuals and layer normalisation."""
-        for layer, norm in zip(self.gcn, self.norms, strict=True):
-            x = norm(x + torch.relu(_Product.apply(matrix, layer(x))))
-        return torch.relu(x) if self.final_activation else x
+        for k, (layer, norm) in enumerate(zip(self.gcn, self.norms, strict=True)):
+            active = self.final_activation and k + 1 == len(self.gcn)
+            x = Propagation.apply(x, layer(x), norm.weight, norm.bias, matrix, active)
+        return x
 
-    def score(self, z: Tensor, edges: Tensor) -> Tensor:
+    def score(self, z: Tensor, edges: np.ndarray) -> Tensor:
         """Edge scores S of equation 7, [E]; ``edges`` int64[E, 2]."""
-        return torch.sigmoid(self.phi(z[edges[:, 0]] * z[edges[:, 1]]).squeeze(-1))
+        return torch.sigmoid(self.phi(EndsProduct.apply(z, edges)).squeeze(-1))
 
     @staticmethod
     def pool(z: Tensor, scores: Tensor, level: Level) -> Tensor:
         """Embeddings of the groups, [groups, hidden]: the mean of the members' times the mean score of the edges inside."""
-        labels = torch.from_numpy(level.labels)
-        size = torch.from_numpy(np.bincount(level.labels, minlength=level.groups)).to(z.dtype)
-        mean = torch.zeros(level.groups, z.shape[1]).index_add(0, labels, z) / size[:, None]
-        ends = level.labels[level.edges]
-        inside = np.flatnonzero(ends[:, 0] == ends[:, 1])
-        group = ends[inside, 0]
-        count = np.bincount(group, minlength=level.groups)
-        total = torch.zeros(level.groups).index_add(0, torch.from_numpy(group), scores[torch.from_numpy(inside)])
-        bound = torch.from_numpy(count > 0)
-        weight = torch.where(bound, total / torch.from_numpy(np.maximum(count, 1)), 1.0)
-        return mean * weight[:, None]
+        pooled: Tensor = Pooling.apply(z, scores, level.labels, level.edges, level.groups)
+        return pooled
 
-    def forward(self, x: Tensor, levels: Sequence[tuple[Level, csr_array, np.ndarray]]) -> Tensor:
+    def forward(self, x: Tensor, levels: Sequence[tuple[Level, Adjacency, np.ndarray]]) -> Tensor:
         """Logits of the devices of every final group, [C, D].
 
         Args:
             x: inputs of the GCN, [n, hidden].
-            levels: graphs with their `normalized_adjacency`, and which groups are final, bool[groups]; the others are
+            levels: graphs with their `adjacency`, and which groups are final, bool[groups]; the others are
                 the next level's nodes. Final groups come out in order of levels.
         """
         final = []
         for level, matrix, done in levels:
             z = self.embed(x, matrix)
-            pooled = self.pool(z, self.score(z, torch.from_numpy(level.edges)), level)
+            pooled = self.pool(z, self.score(z, level.edges), level)
             final.append(pooled[torch.from_numpy(done)])
             x = pooled[torch.from_numpy(~done)]
         return self.placer(torch.cat(final))
@@ -152,7 +129,7 @@ class Together:
 
     memory: Tensor
     """[sum of N, hidden]."""
-    levels: list[tuple[Level, csr_array, np.ndarray]]
+    levels: list[tuple[Level, Adjacency, np.ndarray]]
     """See `HsdagNetwork.forward`."""
     step: np.ndarray
     """Which step each final group belongs to, int64[C]."""
@@ -172,7 +149,7 @@ def side_by_side(steps: Sequence[Step]) -> Together:
         labels = np.concatenate([p.labels + at for p, at in zip(parts, groups[:-1], strict=True)])
         ends = [len(steps[k].levels) == depth + 1 for k in active]
         done = np.repeat(ends, [p.groups for p in parts])
-        levels.append((Level(edges, labels, int(groups[-1])), normalized_adjacency(len(labels), edges), done))
+        levels.append((Level(edges, labels, int(groups[-1])), adjacency(len(labels), edges), done))
         for k, end in zip(active, ends, strict=True):
             if end:
                 owners.append(np.full(len(steps[k].choice), k))
