@@ -49,19 +49,21 @@ def paired(frame: pd.DataFrame, method: str, baseline: str, after: int | None = 
     Args:
         frame: curves.
         method: see there.
-        baseline: see there.
+        baseline: see there; of several, joined by ``+``, the best.
         after: evaluations that the baseline has at every budget of the method; None is as many as the method.
 
     Raises:
         InputError: for a method or a number of evaluations that the table does not have.
     """
     at = [str(n) for n in budgets(frame)]
-    for name in (method, baseline):
+    together = baseline.split("+")
+    for name in (method, *together):
         if name not in set(frame["method"]):
             raise InputError(f"the sweep has no method {name!r}{nearest(name, sorted(set(frame['method'])))}")
     if after is not None and str(after) not in at:
         raise InputError(f"no curve says what is reached after {after} evaluations; known are {', '.join(at)}")
-    own, other = (_logarithms(frame[frame["method"] == name], at) for name in (method, baseline))
+    own, other = (_logarithms(frame[frame["method"].isin(names)], at) for names in ([method], together))
+    other = other.groupby([*PROBLEM, "seed"])[at].min().reset_index()
     if after is not None:
         other[at] = np.repeat(other[[str(after)]].to_numpy(), len(at), axis=1)
     once = other.groupby(PROBLEM)["seed"].transform("size") == 1

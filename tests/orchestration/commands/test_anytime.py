@@ -33,5 +33,7 @@ def test_a_baseline_may_have_one_run_or_another_budget():
         same = (frame["graph"] == row.graph) & (frame["seed"] == row.seed)
         own, other = (frame[same & (frame["method"] == m)].iloc[0] for m in ("m1", "m0"))
         assert row[5] == pytest.approx(np.log(own["1"] / other["100"])) != pytest.approx(np.log(own["1"] / other["1"]))
+    best = paired(frame, "m1", "m0+m1")  # m0 is always the better one
+    np.testing.assert_allclose(best["10"], paired(frame, "m1", "m0")["10"])
     with pytest.raises(InputError, match="after 7 evaluations"):
         paired(frame, "m1", "m0", after=7)
