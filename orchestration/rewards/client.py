@@ -51,8 +51,11 @@ SHARDS_SECONDS = 10.0
 FORGET_SECONDS = 5.0
 """A wait for a node counts half after so many seconds."""
 
-_shards: dict[Any, tuple[float, list[Shard]]] = {}
-"""What each service said last of its shards, and when."""
+PATIENCE = 0.1
+"""Seconds more for each of them: the more processes there are, the less often each asks, while one that dies is noticed at once."""
+
+_shards: dict[Any, tuple[float, str, list[Shard]]] = {}
+"""What each service said last of its shards: when, and under which name."""
 
 
 class ServiceClient(Wrapper):
@@ -208,10 +211,11 @@ class ServiceClient(Wrapper):
         """Whom to ask: for simulations one on each node, for all else the sweep's service."""
         if not self._simulates:
             return [Shard("", None, 1)]
-        when, known = _shards.get(self._service, (-math.inf, []))
-        if time.monotonic() - when > SHARDS_SECONDS:
-            known = _waiter.submit(ray.get, self._service.shards.remote(self._key)).result()
-            _shards[self._service] = time.monotonic(), known
+        when, name, known = _shards.get(self._service, (-math.inf, "", []))
+        if time.monotonic() - when > SHARDS_SECONDS + PATIENCE * len(known):
+            answer: Any = _waiter.submit(ray.get, self._service.shards.remote(self._key, name)).result()
+            name, known = answer[0], known if answer[1] is None else answer[1]
+            _shards[self._service] = time.monotonic(), name, known
         return known
 
     def _ask(self, r: Request) -> Ask:

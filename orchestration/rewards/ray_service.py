@@ -8,6 +8,7 @@ import contextlib
 import json
 import math
 import os
+import secrets
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -347,19 +348,28 @@ class ServiceActor(Serving):
         self._asked_for, self._shared = simulators, shared
         self._node = ray.get_runtime_context().get_node_id()
         self._shards: dict[str, Shard] = {}
+        self._shards_name = secrets.token_hex(8)
         self._looked_for_nodes = -math.inf
 
-    async def shards(self, kind: str) -> list[Shard]:
-        """Who serves simulations of ``kind``, one on each node with CPUs; this actor alone if there is none."""
+    async def shards(self, kind: str, known: str = "") -> tuple[str, list[Shard] | None]:
+        """Who serves simulations of ``kind``, one on each node with CPUs; this actor alone if there is none.
+
+        Returns:
+            A name for the answer, and the answer; None if it is still that of the name ``known``: on 1,000 nodes it takes 4 ms to send.
+        """
         if time.monotonic() - self._looked_for_nodes > LOOK_SECONDS / 2:
             self._looked_for_nodes = time.monotonic()
             self._follow(nodes_with_cpus())
         if self._node in self._shards or not self._shards:
             self._serves_simulations(kind)
-        return list(self._shards.values()) or [Shard(self._node, None, self._simulators(1))]
+        if known == self._shards_name:
+            return known, None
+        return self._shards_name, list(self._shards.values()) or [Shard(self._node, None, self._simulators(1))]
 
     def _follow(self, nodes: Mapping[str, int]) -> None:
         """A shard on each of these nodes, given with their CPUs, and on no other."""
+        if nodes.keys() != self._shards.keys():
+            self._shards_name = secrets.token_hex(8)  # no counter: it would begin anew with this process
         for node in self._shards.keys() - nodes.keys():
             if (gone := self._shards.pop(node).handle) is not None:
                 ray.kill(gone)
