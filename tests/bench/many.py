@@ -67,7 +67,12 @@ def table(counts: list[int]) -> list[str]:
         guess = theirs[-1].wall / theirs[-1].trials * count if theirs else 0.0
         theirs.append(_apart(_tune, count, min(run.wall, CUT) if guess > LONGEST else None))
         print("Ray Tune", theirs[-1], flush=True)
-    lines = [
+    return lines(ours, left, theirs)
+
+
+def lines(ours: list[Run], left: list[Left], theirs: list[Run]) -> list[str]:
+    """The table of what was measured."""
+    found = [
         "| program | trials ended | wall | trials/s | in the last tenth | driver's CPU a trial | driver's most memory |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -75,9 +80,9 @@ def table(counts: list[int]) -> list[str]:
         for r in runs:
             ended = f"{r.trials:,}" + ("" if r.trials == r.of else f" of {r.of:,}, cut off")
             cells = (ended, f"{r.wall:,.1f} s", f"{r.trials / r.wall:,.1f}", f"{r.last:,.1f}", f"{r.cpu / max(1, r.trials) * 1e3:.2f} ms")
-            lines.append(f"| {name} | {' | '.join(cells)} | {r.most / 2**20:,.0f} MiB |")
+            found.append(f"| {name} | {' | '.join(cells)} | {r.most / 2**20:,.0f} MiB |")
     looks = " | ".join(f"`{name}`: CPU, memory" for name in LOOKS)
-    lines += [
+    found += [
         "",
         f"| trials | read and expanded, CPU | MLflow had all after | ledger | {looks} |",
         "|---|---|---|---|" + "---|" * len(LOOKS),
@@ -85,8 +90,8 @@ def table(counts: list[int]) -> list[str]:
     for rest in left:
         seen = " | ".join(f"{cpu:,.1f} s, {most / 2**20:,.0f} MiB" for cpu, most in rest.looks.values())
         cells = (f"{rest.trials:,}", f"{rest.begin:.2f} s", f"{rest.tracked:.1f} s", f"{rest.ledger / 1e6:,.0f} MB")
-        lines.append(f"| {' | '.join(cells)} | {seen} |")
-    return lines
+        found.append(f"| {' | '.join(cells)} | {seen} |")
+    return found
 
 
 def _apart(action: Callable[..., T], *arguments: object) -> T:
@@ -115,7 +120,7 @@ def _looked(words: tuple[str, ...], output: Path) -> tuple[float, float]:
 
 
 def _tune(count: int, seconds: float | None) -> Run:
-    """Ray Tune, stopped after so many seconds if any are given."""
+    """Ray Tune, stopped after so many seconds if any are given; the CPU time is with stopping."""
     import ray
 
     from orchestration.driver.ray_start import start_ray
@@ -149,13 +154,16 @@ def _tune(count: int, seconds: float | None) -> Run:
         with tempfile.TemporaryDirectory() as folder:
             ends = Ends()
             tuner = tune.Tuner(
-                NoOp, param_space={"seed": tune.grid_search(list(range(count)))},
-                tune_config=tune.TuneConfig(metric="makespan", mode="min", reuse_actors=True, time_budget_s=seconds),
+                NoOp, param_space={"seed": tune.randint(0, 1 << 30)},  # a grid is copied whole for each of its points
+                tune_config=tune.TuneConfig(metric="makespan", mode="min", reuse_actors=True, time_budget_s=seconds, num_samples=count),
                 run_config=tune.RunConfig(storage_path=str(Path(folder)), verbose=0, callbacks=[ends]),
             )  # fmt: skip
             wall, cpu = time.perf_counter(), time.process_time()
             tuner.fit()
-            took, cpu, ended = time.perf_counter() - wall, time.process_time() - cpu, len(ends.times)
+            took, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            if seconds is not None:  # stopping takes it long, and what ended meanwhile is left out too
+                ends.times, took = [t for t in ends.times if t - wall <= seconds], min(took, seconds)
+            ended = len(ends.times)
             run = Run(ended, count, took, cpu, _most(), overhead.last_rate(ends.times))
     finally:
         ray.shutdown()
