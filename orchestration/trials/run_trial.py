@@ -28,6 +28,7 @@ from orchestration.specs.sources import build_problem
 from orchestration.specs.state_files import load_latest, save_state
 from orchestration.specs.trial import Trial, content_hash
 from orchestration.trials.clock import working_seconds
+from orchestration.trials.memory import keep_freed_memory
 from orchestration.trials.progress import ProblemProgress, Progress
 
 CHECKPOINT_SECONDS = 60.0
@@ -312,7 +313,10 @@ class _Run:
 def one_thread() -> None:
     """Keep torch to one thread: sums in another order would give other bits, and trials run side by side anyway."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.get_num_threads() != 1:
+    if torch is None:
+        return
+    keep_freed_memory()
+    if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
 
 

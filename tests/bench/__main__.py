@@ -1,5 +1,6 @@
 """Runs every module of this folder that has a ``measure`` function and writes the tables to docs/results/speed.md; that of methods alone by
-``python -m tests.bench methods``, that of sweeps of many trials by ``python -m tests.bench many``."""
+``python -m tests.bench methods``, that of sweeps of many trials by ``python -m tests.bench many``. ``python -m tests.bench against COMMIT``
+prints what learners took at another commit and take now."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 import tests.bench
-from tests.bench import many
+from tests.bench import against, many
 from tests.bench.figure import Figure
 from tests.bench.methods import table
 from tests.bench.reference import ADDITIONS, LOOP, references
@@ -28,10 +29,13 @@ def main(only: list[str]) -> None:
     if only[:1] == ["many"]:
         _write("many", many.table([int(word) for word in only[1:]]))
         return
+    if only[:1] == ["against"]:
+        print("\n".join(against.table(*only[1:])))
+        return
     figures: list[Figure] = []
     base = references()
     for module in sorted(m.name for m in pkgutil.iter_modules(tests.bench.__path__)):
-        if module in ("__main__", "figure", "many", "methods", "reference") or (only and module not in only):
+        if module in ("__main__", "against", "figure", "many", "methods", "reference") or (only and module not in only):
             continue
         print(f"measuring {module} …", flush=True)
         for figure in importlib.import_module(f"tests.bench.{module}").measure():
