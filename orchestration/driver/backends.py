@@ -30,6 +30,8 @@ WAIT_SECONDS = 0.25
 """Longest wait for a trial before the driver looks at its display again."""
 ACTOR_CHECK_SECONDS = 2.0
 """How often the driver looks after its actors."""
+MOST_AHEAD = 4000
+"""Trials that wait with the workers for a CPU, at most: each costs the driver 16 kB, and a microsecond in every look at what has ended."""
 KEPT_POLICIES = 64
 """Policies kept in the object store for the trials that start from them; the longest unused goes."""
 
@@ -237,11 +239,11 @@ class RayBackend:
         return "the tracker's process keeps dying; the ledger keeps what is missing and running the sweep again sends it"
 
     def room(self, resources: FrozenDict) -> int:
-        """Enough for every CPU to find its next trial waiting, and no more, so that memory does not grow with the sweep.
+        """Enough for every CPU to find its next trial waiting, up to `MOST_AHEAD`, so that memory does not grow with the sweep.
 
         Trials with other resources do not count: while those wait for something scarce, the CPUs go on.
         """
-        return 2 * self._cpus + 2 - self._handed[resources]
+        return self._cpus + min(self._cpus, MOST_AHEAD) + 2 - self._handed[resources]
 
     def submit(self, task: TrialTask, sweep: str) -> None:
         r = task.trial.resources

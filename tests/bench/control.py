@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from orchestration.driver.backends import RayBackend
+from orchestration.driver.backends import MOST_AHEAD, RayBackend
 from orchestration.folder.ledger import Ledger
 from orchestration.rewards.client import PATIENCE, SHARDS_SECONDS
 from orchestration.rewards.ray_service import ServiceActor, Shard, actor
@@ -25,7 +25,7 @@ from tests.bench.figure import Figure, at_most
 from tests.orchestration.sweeps_for_tests import trial
 
 NODES, CPUS = 1_000, 64
-HANDED = (0, 12_800, 2 * NODES * CPUS + 2)
+HANDED = (0, 12_800, NODES * CPUS + MOST_AHEAD)
 """Trials that wait with the workers, as `RayBackend.room` has it at the end."""
 LONG = 600.0
 """Seconds that a trial lasts on such a cluster, in the mean."""
