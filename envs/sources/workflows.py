@@ -44,19 +44,21 @@ def read_workflow(document: Mapping[str, Any], name: str) -> Imported:
         InputError: naming the task, file or key at fault.
     """
     version = as_string(document.get("schemaVersion", "unknown"), "schemaVersion")
+    if version != "unknown" and version.split(".")[0] != "1":
+        raise InputError(f"schemaVersion is {version!r}; files of WfFormat 1.5 and earlier ones of version 1 are read")
     workflow = _object(need(document, "workflow", "the file"), "workflow")
     if "specification" in workflow:
         specification = _object(workflow["specification"], "workflow.specification")
         execution = _object(workflow.get("execution", {}), "workflow.execution")
-        tasks = _by_id(need(specification, "tasks", "workflow.specification"), "task")
-        ran = _by_id(need(execution, "tasks", "workflow.execution"), "executed task")
+        tasks = _by_key(need(specification, "tasks", "workflow.specification"), "task", ("id",))
+        ran = _by_key(need(execution, "tasks", "workflow.execution"), "executed task", ("id",))
         unknown = next((task for task in ran if task not in tasks), None)
         if unknown is not None:
             raise InputError(f"executed task {unknown!r} is not among the tasks of workflow.specification")
         sizes = _sizes(as_list(specification.get("files", []), "workflow.specification.files"))
         machines = as_list(execution.get("machines", []), "workflow.execution.machines")
     else:
-        tasks = ran = _by_id(need(workflow, "tasks" if "tasks" in workflow else "jobs", "workflow"), "task")
+        tasks = ran = _by_key(need(workflow, "tasks" if "tasks" in workflow else "jobs", "workflow"), "task", ("id", "name"))
         sizes, machines = {}, as_list(workflow.get("machines", []), "workflow.machines")
     if not tasks:
         raise InputError("the workflow has no tasks")
@@ -95,12 +97,13 @@ def _object(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _by_id(values: Any, what: str) -> dict[str, dict[str, Any]]:
-    """Tasks by what identifies them: ``id``, or in older files ``name``."""
+def _by_key(values: Any, what: str, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Tasks by what identifies them, the first of ``keys`` that a task has: ``id``, or in files before 1.5 ``name``."""
     found: dict[str, dict[str, Any]] = {}
     for i, value in enumerate(as_list(values, f"list of {what}s")):
         given = _object(value, f"{what} {i}")
-        key = as_string(given["id"] if "id" in given else need(given, "name", f"{what} {i}"), f"{what} {i}: id")
+        own = next((key for key in keys if key in given), keys[-1])
+        key = as_string(need(given, own, f"{what} {i}"), f"{what} {i}: {own}")
         if key in found:
             raise InputError(f"two {what}s have the id {key!r}; ids must be unique")
         found[key] = given

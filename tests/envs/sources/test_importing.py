@@ -224,7 +224,8 @@ TASKS, RAN = ("workflow", "specification", "tasks"), ("workflow", "execution", "
         ((*RAN, 0, "id", "stranger"), "not among the tasks"), (("workflow", "specification", "files", KeyError), "size is not given"),
         (("workflow", "specification", "files", 0, "sizeInBytes", -5), "not negative"),
         (("workflow", "execution", "machines", 0, "cpu", "speedInMHz", 0), "must be positive"),
-        (("workflow", "execution", "machines", 0, "nodeName", KeyError), "lacks 'nodeName'"),
+        (("workflow", "execution", "machines", 0, "nodeName", KeyError), "lacks 'nodeName'"), (("schemaVersion", "9.9"), "'9.9'"),
+        ((*TASKS, 0, "id", KeyError), "task 0 lacks 'id'"), ((*RAN, 0, "id", KeyError), "executed task 0 lacks 'id'"),
     ],
 )  # fmt: skip
 def test_malformed_workflows_are_refused_in_a_sentence(change, what, tmp_path):
