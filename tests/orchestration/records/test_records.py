@@ -39,10 +39,10 @@ def test_every_paper_has_claims_and_a_command_for_each():
 
 
 def test_the_first_page_of_results_is_one_screen():
-    """Every paper has its main claims there, and every verdict leads to where the claim is told on the paper's page."""
+    """The benchmark, and the main claims of every paper, are there, and every verdict leads to where the claim is told on the paper's page."""
     page = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ")]
-    assert len(rows) <= 32 and max(len(line) for line in rows) <= 160
+    assert len(rows) <= 36 and max(len(line) for line in rows) <= 160
     assert {c.paper for c in CLAIMS if c.main} == {c.paper for c in CLAIMS}
     for c in CLAIMS:
         own = (ROOT / "docs" / "results" / f"{c.page}.md").read_text(encoding="utf-8")
