@@ -39,7 +39,7 @@ def test_every_paper_has_claims_and_a_command_for_each():
 
 
 def test_the_first_page_of_results_is_one_screen():
-    """The benchmark, and the main claims of every paper, are there, and every verdict leads to where the claim is told on the paper's page."""
+    """The benchmark, and every paper's main claims, whose verdicts lead to where each is told on the paper's page."""
     page = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     assert len(rows) <= 36 and max(len(line) for line in rows) <= 160
