@@ -98,6 +98,7 @@ def main() -> None:
     parser.add_argument("graphs", nargs="*", default=sorted(SIZES), metavar="GRAPH", help=f"of {', '.join(SIZES)}")
     parser.add_argument("--devices", default=None, help="real devices, such as cpu:0,cpu:1; several may share one (the first two cores)")
     parser.add_argument("--count", type=int, default=120, help="placements (120)")
+    parser.add_argument("--rounds", type=int, default=3, help="of measurements that the calibration rests on (3)")
     parser.add_argument("--bandwidth", type=float, default=1e9, help="bytes/s of the emulated links (1e9)")
     parser.add_argument("--write", type=Path, default=None, metavar="FOLDER", help="where to leave the calibrated problems")
     args = parser.parse_args()
@@ -107,7 +108,7 @@ def main() -> None:
         graph = sharded(name, element_bytes=4, **SIZES[name])
         network = DeviceNetwork(tuple(f"d{i}" for i in range(len(devices))), np.array(5e10), np.array(args.bandwidth), np.array(1e-4))
         with Engine(devices, Discipline(), Measuring(1, 5, statistic="median")) as engine:
-            a = compare(Problem(graph, network), engine, args.count)
+            a = compare(Problem(graph, network), engine, args.count, args.rounds)
         if args.write:
             args.write.mkdir(parents=True, exist_ok=True)
             save(dump_problem(a.model), args.write / f"{name}.json")
