@@ -45,8 +45,9 @@ def render(words: str, known: Sequence[Claim], root: Path) -> str:
     """One part of a page.
 
     ``verdicts``, ``main``, ``claims PAPER``, ``details PAPER``, ``leaderboard SWEEP stages=apart``,
-    ``by-graph SWEEP unit=ms against=METHOD``, ``against SWEEP METHOD BASELINE at=10,100 rows=stages after=20 only=test-``,
-    ``gaps SWEEP METHODS at=10,100``, ``paired SWEEP against=METHOD``, or ``provenance SWEEP``.
+    ``by-graph SWEEP unit=ms against=METHOD only=GRAPH,GRAPH``, ``below SWEEP METHOD METHOD``,
+    ``against SWEEP METHOD BASELINE at=10,100 rows=stages after=20 only=test-``, ``gaps SWEEP METHODS at=10,100``,
+    ``paired SWEEP against=METHOD``, or ``provenance SWEEP``.
 
     Raises:
         InputError: if the words are not of these.
@@ -65,7 +66,8 @@ def render(words: str, known: Sequence[Claim], root: Path) -> str:
         "gaps": lambda sweep, methods, at: anytime.gaps(
             read_curves(root / RESULTS, sweep), best_known.read(root / best_known.ARCHIVE), methods, at
         ),
-        "by-graph": lambda sweep, unit="ms", against="": tables.by_graph(read_record(root / RESULTS, sweep), unit, against),
+        "by-graph": lambda sweep, unit="ms", against="", only="": tables.by_graph(read_record(root / RESULTS, sweep), unit, against, only),
+        "below": lambda sweep, *baselines: tables.below(read_record(root / RESULTS, sweep), *baselines),
         "paired": lambda sweep, against: tables.paired(read_record(root / RESULTS, sweep), against),
     }
     if what not in makers:

@@ -47,21 +47,20 @@ def leaderboard(frame: pd.DataFrame, stages: str = "together") -> str:
     return "\n".join([*lines, "", provenance(frame)])
 
 
-def by_graph(frame: pd.DataFrame, unit: str = "ms", against: str = "") -> str:
+def by_graph(frame: pd.DataFrame, unit: str = "ms", against: str = "", only: str = "") -> str:
     """A row a method (and stage, if it has several), a column a graph: mean and deviation over seeds.
 
     Args:
         unit: one of `UNITS`; runs in others are left out.
         against: a method; figures are then how much less time than it, in %, with the lowest and highest seed.
+        only: what the names of the graphs begin with, with commas; all if empty.
 
     Raises:
         InputError: if the unit or the method is unknown.
     """
     if unit not in UNITS:
         raise InputError(f"unit {unit!r}{nearest(unit, UNITS)}")
-    kept = frame[frame["unit"] == UNITS[unit][0]]
-    several = kept.groupby("method")["stage"].transform("nunique") > 1  # a row in each of its stages
-    kept = kept.assign(method=kept["method"].where(~several, kept["method"] + ", " + kept["stage"]))
+    kept = _by_stage(frame[(frame["unit"] == UNITS[unit][0]) & frame["graph"].str.startswith(tuple(only.split(",")))])
     if against and against not in set(kept["method"]):
         raise InputError(f"against {against!r}{nearest(against, set(kept['method']))}")
     graphs = list(dict.fromkeys(kept["graph"]))
@@ -73,6 +72,29 @@ def by_graph(frame: pd.DataFrame, unit: str = "ms", against: str = "") -> str:
         lines.append(f"| {method} | {' | '.join(cells)} |")
     what = f"% less than {against}, mean (lowest to highest seed)" if against else f"{unit}, mean ± deviation over seeds"
     return "\n".join([*lines, "", f"{what}. {provenance(frame)}"])
+
+
+def below(frame: pd.DataFrame, *baselines: str) -> str:
+    """A row a method (and stage, if it has several), a column a baseline: how much less time than it over all graphs, in %.
+
+    The baseline has its geometric mean over seeds. Figures are geometric means over the graphs that both could run, which are counted if
+    they are fewer than the baseline's.
+
+    Raises:
+        InputError: if there is no such method.
+    """
+    kept = _by_stage(frame)
+    methods = _from_best(kept)
+    for b in baselines:
+        if b not in methods:
+            raise InputError(f"against {b!r}{nearest(b, methods)}")
+    times = kept["objective"].where(np.isfinite(kept["objective"]))
+    logs = kept.assign(log=np.log(times)).groupby(["method", "seed", "graph", "network"])["log"].mean().unstack(["graph", "network"])
+    lines = [f"| method | seeds | {' | '.join(f'less than {b}, %' for b in baselines)} |", "|---|" + "--:|" * (len(baselines) + 1)]
+    for method in methods:
+        cells = ["–" if b == method else _less(logs.loc[method], logs.loc[b].mean()) for b in baselines]
+        lines.append(f"| {method} | {len(logs.loc[method])} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"Geometric mean over graphs (lowest to highest seed). {provenance(frame)}"])
 
 
 def paired(frame: pd.DataFrame, against: str) -> str:
@@ -111,6 +133,25 @@ def provenance(frame: pd.DataFrame) -> str:
         f"commit {', '.join(sorted(map(str, frame['commit'].unique())))}",
     ]
     return f"{'; '.join(words)}; {', '.join(sorted(frame['machine'].unique()))}."
+
+
+def _by_stage(frame: pd.DataFrame) -> pd.DataFrame:
+    """The runs with a method's stage in its name where it has several."""
+    several = frame.groupby("method")["stage"].transform("nunique") > 1
+    return frame.assign(method=frame["method"].where(~several, frame["method"] + ", " + frame["stage"]))
+
+
+def _less(logs: pd.DataFrame, base: pd.Series) -> str:
+    """How much less the times of ``logs`` (a row a seed) are than those of ``base``, %; how many graphs both have, if not all of its."""
+    ratios = (logs - base).dropna(axis=1, how="all")
+    if not ratios.size:
+        return "–"
+    seeds = ratios.mean(axis=1)
+    value, low, high = (round(-100 * float(np.expm1(x)), 1) + 0.0 for x in (ratios.mean().mean(), seeds.max(), seeds.min()))
+    span = f" ({low:.1f} to {high:.1f})" if low < high else ""
+    failed = int(ratios.isna().sum().sum())
+    of = f", {ratios.shape[1]} of {base.count()} graphs" if ratios.shape[1] < base.count() else ""
+    return f"{value:.1f}{span}{of}" + (f", {failed} failed" if failed else "")
 
 
 def _from_best(frame: pd.DataFrame) -> list[str]:

@@ -128,6 +128,19 @@ def test_figures_of_a_record():
     assert "| fast | 1.250" in apart and "| 2.00 | g | 2 | 2 |" in apart
 
 
+def test_how_much_less_a_method_takes_over_all_graphs():
+    """Geometric means over graphs that both could run; what failed or is lacking is said."""
+    base = [("base", g, 0, t) for g, t in (("g", 1.0), ("h", 4.0))]
+    both = [("both", g, seed, t) for seed, by in ((0, 1.0), (1, 0.25)) for g, t in (("g", 1.0 * by), ("h", 1.0 * by))]
+    part = [("part", "g", 0, 0.5), ("part", "h", 0, float("inf")), ("twice", "g", 0, 1.0), ("twice", "g", 1, 1.0), ("twice", "h", 0, 8.0)]
+    table = tables.below(runs(*base, *both, *part, ("twice", "h", 1, float("inf"))), "base", "part")
+    assert "| both | 2 | 75.0 (50.0 to 87.5) | 0.0 (-100.0 to 50.0) |" in table and "| base | 1 | – | -100.0 |" in table
+    assert "| part | 1 | 50.0, 1 of 2 graphs | – |" in table and "| twice | 2 | -41.4 (-41.4 to 0.0), 1 failed | -100.0 |" in table
+    assert "| h |" in tables.by_graph(runs(*base)) and "h" not in tables.by_graph(runs(*base), only="g").splitlines()[0].split("| g |")[1]
+    with pytest.raises(InputError, match="did you mean 'base'"):
+        tables.below(runs(*base), "bass")
+
+
 def test_methods_are_paired_by_seed():
     """Only where both ran; differences that are as often of one sign as of the other are no evidence."""
     base = [("base", "g", seed, 1.0 + seed) for seed in range(10)]
