@@ -15,6 +15,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="how often each placement is measured (20)")
     parser.add_argument("--on", metavar="STAGE", help="measure all as this stage does (each as it was in the search, if that varies)")
     parser.add_argument("--methods", nargs="+", default=(), metavar="METHOD", help="these alone")
+    parser.add_argument("--each-seed", action="store_true", help="the best of every seed, not of all seeds together")
     parser.add_argument("--baseline", metavar="METHOD", help="compare with this one (the sweep's baseline, or else the fastest)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of simulated noise (0)")
     add_home(parser)
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
     from orchestration.commands import remeasure
 
     record = load_sweep_record(sweep_folder(args.sweep, args.output))
-    found = remeasure.contests(record, args.on, args.methods)
+    found = remeasure.contests(record, args.on, args.methods, args.each_seed)
     columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=args.rounds * sum(len(c.candidates) for c in found))

@@ -33,13 +33,14 @@ ROUNDS = 20
 FILES = "remeasured"
 
 
-def contests(record: SweepRecord, on: str | None = None, methods: Sequence[str] = ()) -> list[Contest]:
+def contests(record: SweepRecord, on: str | None = None, methods: Sequence[str] = (), each_seed: bool = False) -> list[Contest]:
     """The best placement of each row of the leaderboard (stage and method, all seeds) on each problem.
 
     Args:
         on: a stage, whose evaluator is to measure all; None leaves each placement to the one that found it, and leaves out
             what was found by evaluators that give the same every time.
         methods: these alone; none for all.
+        each_seed: the best of every seed, which does not choose a seed by noisy times.
 
     Raises:
         InputError: if nothing is left.
@@ -49,16 +50,16 @@ def contests(record: SweepRecord, on: str | None = None, methods: Sequence[str] 
     for name in methods:
         if name not in known:
             raise InputError(f"sweep {record.name!r} has no result of method {name!r}{nearest(name, known)}")
-    best: dict[tuple[str, str, str], tuple[float, str, int]] = {}
+    best: dict[tuple[str, str, str, int], tuple[float, str, int]] = {}
     for run in record.collection.runs:
         info = record.collection.problems[record.collection.index[run.problem]]
         spec = chosen or record.ended[run.trial][0].evaluator
         if run.placement is None or (methods and run.method not in methods) or _repeats(spec):
             continue
-        key = (info.problem_hash, record.collection.label(run.row), spec.content_hash)
+        key = (info.problem_hash, record.collection.label(run.row), spec.content_hash, run.seed if each_seed else 0)
         best[key] = min(best.get(key, (math.inf, "", 0)), (run.objective, run.trial, run.seed))
     made: dict[str, Contest] = {}
-    for (problem_hash, label, _), (objective, trial, seed) in best.items():
+    for (problem_hash, label, *_), (objective, trial, seed) in best.items():
         spec = chosen or record.ended[trial][0].evaluator
         contest = made.get(problem_hash) or made.setdefault(problem_hash, _contest(record, problem_hash))
         _enter(contest, record, Contestant([label], seed, trial, np.empty(0), spec, objective))
@@ -93,7 +94,7 @@ def _enter(contest: Contest, record: SweepRecord, candidate: Contestant) -> None
     candidate.placement = np.array(result.placement, dtype=np.int16)
     for other in contest.candidates:
         if np.array_equal(other.placement, candidate.placement) and other.evaluator == candidate.evaluator:
-            other.names += candidate.names
+            other.names += [name for name in candidate.names if name not in other.names]
             return
     contest.candidates.append(candidate)
 

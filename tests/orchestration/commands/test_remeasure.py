@@ -52,6 +52,15 @@ def test_every_distinct_best_placement_is_measured_in_each_round(folder):
         assert c.values == expected.objective.tolist() and len(set(c.values)) == 5
 
 
+def test_every_seed_can_have_its_own_best(folder):
+    (contest,) = remeasure.contests(load_sweep_record(folder), each_seed=True)
+    assert [(c.names, c.seed) for c in contest.candidates] == [
+        (["heft (again)", "heft (noisy)"], 0),
+        (["random (noisy)"], 0),
+        (["random (noisy)"], 1),
+    ]
+
+
 def test_the_ratio_is_of_the_same_round(folder):
     (contest,) = remeasure.contests(load_sweep_record(folder))
     one, other = contest.candidates
