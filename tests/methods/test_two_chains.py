@@ -18,6 +18,12 @@ def test_unlike_devices_are_told_apart_at_published_settings(learner):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("learner", ["mars", "rnn-placer"])
+def test_alike_devices_share_the_chains_within_a_quarter_of_the_budget(learner):
+    assert solved(eighths(learner, False, 0, budget=150)[-1], False)
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("unlike", [True, False])
 def test_placeto_does_not_solve_it(unlike):
     assert not solved(eighths("placeto", unlike, 0)[-1], unlike), "docs/results/tuning.md says so"

@@ -52,12 +52,12 @@ def two_chains(unlike: bool) -> Problem:
     return Problem(graph, network, TableCosts(graph.names, network.names, seconds))
 
 
-def eighths(learner: str, unlike: bool, seed: int) -> np.ndarray:
-    """Mean of the proposals of a search by eighths of its budget, seconds, float64[8]; those that cannot run left out."""
-    name, settings, budget = LEARNERS[learner]
+def eighths(learner: str, unlike: bool, seed: int, budget: int = 0) -> np.ndarray:
+    """Mean of the proposals of a search by eighths of ``budget`` (0: its own), seconds, float64[8]; those that cannot run left out."""
+    name, settings, own = LEARNERS[learner]
     method = build(name, settings, [two_chains(unlike)], seed)
     method.pretrain(method.problems)
-    found = np.array(go(method, budget, ask=20).objective)
+    found = np.array(go(method, budget or own, ask=20).objective)
     return np.array([part[np.isfinite(part)].mean() for part in np.array_split(found, 8)])
 
 
