@@ -10,6 +10,7 @@ from methods.nets.products import Linear, linear, packed, product
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"], autouse=True)
 def _backend(request, monkeypatch):
+    monkeypatch.setattr(products, "FASTER", request.param and products.ONEDNN)
     monkeypatch.setattr(products, "ONEDNN", request.param and products.ONEDNN)
 
 
