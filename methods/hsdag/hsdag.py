@@ -46,7 +46,6 @@ from envs.problem.measurement import Measurements
 from envs.problem.problem import Problem
 from envs.problem.ranges import Count, CountOrNone, NotNegative, Positive, Share, ShareBelowOne, Width
 from methods.contract.method import Proposal
-from methods.hsdag.kernels import adjacency
 from methods.hsdag.policy import (
     HsdagNetwork,
     Level,
@@ -64,7 +63,7 @@ from methods.learning.reinforce import LearningConfig
 from methods.nets.node_features import FeatureConfig, node_features
 from methods.placing.coarsening import Chains, coarsen
 from methods.placing.constraints import make_feasible
-from methods.placing.graph_parsing import parse, pool, undirected
+from methods.placing.graph_parsing import adjacency, parse, pool, undirected
 
 
 @dataclass(frozen=True)

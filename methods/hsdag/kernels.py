@@ -3,56 +3,18 @@ What they make together, `methods.hsdag.policy` says."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from methods.placing.graph_parsing import Adjacency
+
 EPSILON = 1e-5
 """Of the layer normalisation, as torch has it."""
 FAST = {"contract", "reassoc", "nsz"}
-
-
-class Adjacency(NamedTuple):
-    """D^-1/2 (A + I) D^-1/2 of a symmetric graph, its rows one after another: row v is from ``pointer[v]`` to ``pointer[v + 1]``."""
-
-    pointer: np.ndarray
-    """int64[n + 1]."""
-    column: np.ndarray
-    """int64[2 E + n]."""
-    weight: np.ndarray
-    """float32[2 E + n]."""
-
-
-@numba.njit(cache=True, nogil=True)
-def _adjacency(n, edges):  # type: ignore[no-untyped-def]
-    """Of ``n`` nodes and distinct undirected ``edges`` [E, 2]."""
-    pointer = np.zeros(n + 1, np.int64)
-    for e in range(len(edges)):
-        pointer[edges[e, 0] + 1] += 1
-        pointer[edges[e, 1] + 1] += 1
-    scale = np.empty(n)
-    for v in range(n):
-        scale[v] = 1.0 / np.sqrt(pointer[v + 1] + 1.0)
-        pointer[v + 1] += pointer[v] + 1
-    column, weight, at = np.empty(pointer[n], np.int64), np.empty(pointer[n], np.float32), pointer[:-1].copy()
-    for v in range(n):
-        column[at[v]], weight[at[v]] = v, scale[v] * scale[v]
-        at[v] += 1
-    for e in range(len(edges)):
-        u, v = edges[e]
-        column[at[u]], weight[at[u]] = v, scale[u] * scale[v]
-        column[at[v]], weight[at[v]] = u, scale[u] * scale[v]
-        at[u] += 1
-        at[v] += 1
-    return pointer, column, weight
-
-
-def adjacency(n: int, edges: np.ndarray) -> Adjacency:
-    """As `methods.placing.graph_parsing.normalized_adjacency`."""
-    return Adjacency(*_adjacency(n, edges))
 
 
 class Propagation(torch.autograd.Function):

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from methods.hsdag.kernels import Adjacency, EndsProduct, Pooling, Propagation, adjacency
+from methods.hsdag.kernels import EndsProduct, Pooling, Propagation
 from methods.nets.products import Linear
+from methods.placing.graph_parsing import Adjacency, adjacency
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,15 +71,17 @@ class HsdagNetwork(nn.Module):
 
         Args:
             x: inputs of the GCN, [n, hidden].
-            levels: graphs with their `adjacency`, and which groups are final, bool[groups]; the others are
-                the next level's nodes. Final groups come out in order of levels.
+            levels: graphs, of whose edges those inside a group are enough, with their `adjacency`, and which groups are final,
+                bool[groups]; the others are the next level's nodes. Final groups come out in order of levels.
         """
         final = []
         for level, matrix, done in levels:
             z = self.embed(x, matrix)
             pooled = self.pool(z, self.score(z, level.edges), level)
-            final.append(pooled[torch.from_numpy(done)])
-            x = pooled[torch.from_numpy(~done)]
+            if done.any():
+                final.append(pooled[torch.from_numpy(done)])
+                pooled = pooled[torch.from_numpy(~done)]
+            x = pooled
         return self.placer(torch.cat(final))
 
 
@@ -149,7 +152,8 @@ def side_by_side(steps: Sequence[Step]) -> Together:
         labels = np.concatenate([p.labels + at for p, at in zip(parts, groups[:-1], strict=True)])
         ends = [len(steps[k].levels) == depth + 1 for k in active]
         done = np.repeat(ends, [p.groups for p in parts])
-        levels.append((Level(edges, labels, int(groups[-1])), adjacency(len(labels), edges), done))
+        inside = labels[edges[:, 0]] == labels[edges[:, 1]]  # scores of others count in parsing only
+        levels.append((Level(edges[inside], labels, int(groups[-1])), adjacency(len(labels), edges), done))
         for k, end in zip(active, ends, strict=True):
             if end:
                 owners.append(np.full(len(steps[k].choice), k))
@@ -162,7 +166,7 @@ def side_by_side(steps: Sequence[Step]) -> Together:
 def log_policy(network: HsdagNetwork, features: Tensor, steps: Together, count: int) -> Tensor:
     """log π of every device for every final group of ``count`` steps, [C, D]; ``features`` are X, [N, d]."""
     inputs = network.input(features)
-    x = (inputs.expand(count, -1, -1).reshape(-1, inputs.shape[1])) + steps.memory
+    x = (inputs + steps.memory.view(count, *inputs.shape)).flatten(0, 1)
     return masked_log_softmax(network(x, steps.levels), steps.allowed)
 
 

@@ -23,7 +23,7 @@ from envs.problem.ranges import WidthOrNone
 from methods.nets.node_features import mean_types, positional_encoding
 from methods.nets.products import Linear
 from methods.placing.coarsening import CoarseGraph, coarsen
-from methods.placing.graph_parsing import normalized_adjacency, undirected
+from methods.placing.graph_parsing import adjacency, undirected
 from methods.placing.regions import pulls
 
 RANK = 5
@@ -100,9 +100,10 @@ class OpGraph:
     @cached_property
     def propagation(self) -> Tensor:
         """The sparse matrix D^-1/2 (A + I) D^-1/2 of the pairs, float32[N, N]."""
-        matrix = normalized_adjacency(self.n, self.pairs)
-        index = torch.from_numpy(np.stack(matrix.tocoo().coords).astype(np.int64))
-        return torch.sparse_coo_tensor(index, torch.from_numpy(matrix.data), matrix.shape, is_coalesced=True, check_invariants=False)
+        matrix = adjacency(self.n, self.pairs)
+        index = torch.from_numpy(np.stack((np.repeat(np.arange(self.n), np.diff(matrix.pointer)), matrix.column)))
+        weight = torch.from_numpy(matrix.weight)
+        return torch.sparse_coo_tensor(index, weight, (self.n, self.n), is_coalesced=True, check_invariants=False)
 
     @cached_property
     def pulls(self) -> Tensor:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numba
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from envs.problem.problem import Problem
 from methods.placing.constraints import unit_of, units
@@ -42,10 +41,27 @@ class CoarseGraph:
         return ~refused
 
 
-def components(n: int, edges: np.ndarray) -> np.ndarray:
-    """Connected component of each of ``n`` nodes joined by ``edges`` [E, 2] in either direction, int64[n]."""
-    matrix = coo_array((np.ones(len(edges), dtype=np.int8), (edges[:, 0], edges[:, 1])), shape=(n, n))
-    return connected_components(matrix, directed=False)[1].astype(np.int64)
+@numba.njit(cache=True, nogil=True)
+def components(n, edges):  # type: ignore[no-untyped-def]
+    """Connected component of each of ``n`` nodes joined by ``edges`` [E, 2] in either direction, int64[n], numbered by their first nodes."""
+    parent = np.arange(n)
+    for e in range(len(edges)):
+        u, v = edges[e, 0], edges[e, 1]
+        while parent[u] != u:
+            parent[u] = parent[parent[u]]
+            u = parent[u]
+        while parent[v] != v:
+            parent[v] = parent[parent[v]]
+            v = parent[v]
+        parent[max(u, v)] = min(u, v)
+    label, count = np.empty(n, np.int64), 0
+    for v in range(n):  # a root is the first of its nodes, and a parent comes before its children
+        if parent[v] == v:
+            label[v] = count
+            count += 1
+        else:
+            label[v] = label[parent[v]]
+    return label
 
 
 def distinct(edges: np.ndarray, n: int) -> np.ndarray:

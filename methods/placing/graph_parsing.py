@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numba
 import numpy as np
-from scipy.sparse import coo_array, csr_array
 
 from methods.placing.coarsening import components, distinct
 
@@ -13,7 +15,8 @@ def undirected(edges: np.ndarray, n: int) -> np.ndarray:
     return distinct(np.stack((edges.min(axis=1, initial=n), edges.max(axis=1, initial=0)), axis=1), n)
 
 
-def dominant(n: int, edges: np.ndarray, scores: np.ndarray) -> np.ndarray:
+@numba.njit(cache=True, nogil=True)
+def dominant(n, edges, scores):  # type: ignore[no-untyped-def]
     """Which edges are the highest-scoring edge of at least one of their ends (equation 9), bool[E].
 
     Args:
@@ -21,13 +24,15 @@ def dominant(n: int, edges: np.ndarray, scores: np.ndarray) -> np.ndarray:
         edges: undirected pairs, int64[E, 2].
         scores: one an edge, [E]; among equals the first edge is the higher.
     """
-    ends = edges.T.ravel()
-    ids = np.tile(np.arange(len(edges)), 2)
-    order = np.lexsort((-ids, np.tile(scores, 2), ends))
-    is_last = np.ones(len(ends), dtype=bool)
-    is_last[:-1] = ends[order][1:] != ends[order][:-1]
-    kept = np.zeros(len(edges), dtype=bool)
-    kept[ids[order[is_last]]] = True
+    highest = np.full(n, -1)
+    for e in range(len(edges)):
+        for v in edges[e]:
+            if highest[v] < 0 or scores[e] > scores[highest[v]]:
+                highest[v] = e
+    kept = np.zeros(len(edges), np.bool_)
+    for e in highest:
+        if e >= 0:
+            kept[e] = True
     return kept
 
 
@@ -37,7 +42,8 @@ def parse(n: int, edges: np.ndarray, scores: np.ndarray) -> np.ndarray:
     Growing each group from its best edge along dominant edges until nothing is added (Algorithm 2) ends in the connected
     components of the dominant edges. Nodes without an edge stay alone.
     """
-    return components(n, edges[dominant(n, edges, scores)])
+    found: np.ndarray = components(n, edges[dominant(n, edges, scores)])
+    return found
 
 
 def pool(edges: np.ndarray, labels: np.ndarray, n: int) -> np.ndarray:
@@ -45,9 +51,43 @@ def pool(edges: np.ndarray, labels: np.ndarray, n: int) -> np.ndarray:
     return undirected(labels[edges], n)
 
 
-def normalized_adjacency(n: int, edges: np.ndarray) -> csr_array:
-    """D^-1/2 (A + I) D^-1/2 of the symmetric graph of distinct undirected ``edges`` (equation 6), float32 [n, n]."""
-    own = np.arange(n)
-    rows, columns = np.concatenate((edges.T, edges.T[::-1], np.stack((own, own))), axis=1)
-    scale = 1.0 / np.sqrt(np.bincount(rows, minlength=n))
-    return coo_array(((scale[rows] * scale[columns]).astype(np.float32), (rows, columns)), shape=(n, n)).tocsr()
+class Adjacency(NamedTuple):
+    """D^-1/2 (A + I) D^-1/2 of a symmetric graph (equation 6), its rows one after another: row v is from ``pointer[v]`` to
+    ``pointer[v + 1]``."""
+
+    pointer: np.ndarray
+    """int64[n + 1]."""
+    column: np.ndarray
+    """int64[2 E + n], ascending in every row if the edges were sorted."""
+    weight: np.ndarray
+    """float32[2 E + n]."""
+
+
+def adjacency(n: int, edges: np.ndarray) -> Adjacency:
+    """Of ``n`` nodes and distinct undirected ``edges`` int64[E, 2], as `undirected` gives them."""
+    return Adjacency(*_adjacency(n, edges))
+
+
+@numba.njit(cache=True, nogil=True)
+def _adjacency(n, edges):  # type: ignore[no-untyped-def]
+    lower, pointer = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
+    for e in range(len(edges)):
+        pointer[edges[e, 0] + 1] += 1
+        pointer[edges[e, 1] + 1] += 1
+        lower[edges[e, 1]] += 1
+    scale = np.empty(n)
+    for v in range(n):
+        scale[v] = 1.0 / np.sqrt(pointer[v + 1] + 1.0)
+        pointer[v + 1] += pointer[v] + 1
+    column, weight = np.empty(pointer[n], np.int64), np.empty(pointer[n], np.float32)
+    before, after = pointer[:-1].copy(), pointer[:-1] + lower
+    for v in range(n):
+        column[after[v]], weight[after[v]] = v, scale[v] * scale[v]
+        after[v] += 1
+    for e in range(len(edges)):
+        u, v = edges[e]
+        column[after[u]], weight[after[u]] = v, scale[u] * scale[v]
+        column[before[v]], weight[before[v]] = u, scale[u] * scale[v]
+        after[u] += 1
+        before[v] += 1
+    return pointer, column, weight

@@ -13,7 +13,7 @@ from envs.simulators.fifo.evaluator import Simulator
 from methods.hsdag.policy import Level, Step, log_probabilities, majority, side_by_side
 from methods.nets.node_features import FeatureConfig, fractal_dimension, node_features, positional_encoding
 from methods.placing.coarsening import CoarseGraph, coarsen
-from methods.placing.graph_parsing import dominant, normalized_adjacency, parse, pool, undirected
+from methods.placing.graph_parsing import adjacency, dominant, parse, pool, undirected
 from methods.testing.problems import constrained_toy, make_graph, random_network, random_problem
 from methods.testing.running import go, make
 
@@ -154,7 +154,11 @@ def test_equation_6_normalised_adjacency(seed):
     edges = undirected(random_dag(20, seed), 20)
     a = dense(20, edges) + np.eye(20)
     d = np.diag(a.sum(axis=1) ** -0.5)
-    np.testing.assert_allclose(normalized_adjacency(20, edges).toarray(), d @ a @ d, rtol=1e-6)
+    made, found = adjacency(20, edges), np.zeros((20, 20))
+    row = np.repeat(np.arange(20), np.diff(made.pointer))
+    found[row, made.column] = made.weight
+    np.testing.assert_allclose(found, d @ a @ d, rtol=1e-6)
+    assert (np.diff(row * 20 + made.column) > 0).all(), "rows and columns ascend"
 
 
 def parsed_by_loop(n, edges, scores):
