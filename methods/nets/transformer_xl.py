@@ -13,15 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from envs.problem.errors import InputError
+from methods.nets.gated import Gated
 from methods.nets.products import Linear, remembered
 
 
 def condition(x: Tensor, c: Tensor | None) -> Tensor:
-    """c ⊙ x of equation 4; c is repeated where x is a multiple as wide."""
-    if c is None:
-        return x
-    times = x.shape[-1] // c.shape[-1]
-    return x * (c if times == 1 else c.repeat(*(1,) * (c.ndim - 1), times))
+    """c ⊙ x of equation 4."""
+    return x if c is None else x * c
 
 
 class TransformerLayer(nn.Module):
@@ -62,8 +60,8 @@ class TransformerLayer(nn.Module):
     def forward(self, x: Tensor, c: Tensor | None, mask: Tensor) -> Tensor:
         if self.attention:
             x = self.norm_attention(x + self.attend(x, c, mask))
-        wide = torch.relu(self.widen(condition(x, c)))
-        return self.norm(x + self.narrow(condition(wide, c)))
+        wide = self.widen(condition(x, c))
+        return self.norm(x + self.narrow(torch.relu(wide) if c is None else Gated.apply(wide, c)))
 
 
 class TransformerXL(nn.Module):

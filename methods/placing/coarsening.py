@@ -43,7 +43,7 @@ class CoarseGraph:
 
 @numba.njit(cache=True, nogil=True)
 def components(n, edges):  # type: ignore[no-untyped-def]
-    """Connected component of each of ``n`` nodes joined by ``edges`` [E, 2] in either direction, int64[n], numbered by their first nodes."""
+    """Connected component of each of ``n`` nodes joined by ``edges`` [E, 2] in either direction, int64[n], in the order of first nodes."""
     parent = np.arange(n)
     for e in range(len(edges)):
         u, v = edges[e, 0], edges[e, 1]

@@ -9,6 +9,7 @@ from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.registry import build
 from methods.gdp import Gdp
 from methods.learning.encoder_placers import EncoderPlacer
+from methods.nets.gated import Gated
 from methods.nets.graph_encoders import GraphSage
 from methods.nets.largest import Largest
 from methods.nets.op_features import OpFeatureConfig, adjacent, op_graph, padded, type_codes
@@ -56,14 +57,23 @@ def test_the_largest_message_and_its_gradient_are_torch_s():
 
 def test_superposition_follows_equation_4():
     torch.manual_seed(0)
-    c, x = torch.randn(5, 4), torch.randn(5, 8)
-    expected = torch.stack([torch.cat((c[i] * x[i, :4], c[i] * x[i, 4:])) for i in range(5)])
-    torch.testing.assert_close(condition(x, c), expected)
-    assert condition(x, None) is x
+    c = torch.randn(5, 4)
     layer, inputs, mask = TransformerLayer(4, 1, 2, False), torch.randn(1, 5, 4), torch.ones(1, 1, 1, 10, dtype=torch.bool)
     wide = torch.relu(layer.widen(c * inputs[0]))
     narrow = layer.narrow(torch.cat((c, c), dim=1) * wide)
     torch.testing.assert_close(layer(inputs, c[None], mask)[0], layer.norm(inputs[0] + narrow))
+
+
+def test_gated_activations_and_their_gradients_are_torch_s():
+    torch.manual_seed(0)
+    found = []
+    for function in (Gated.apply, lambda x, c: torch.relu(x) * c.repeat(1, 1, 2)):
+        torch.manual_seed(0)
+        given = [torch.randn(2, 3, 8, requires_grad=True), torch.randn(2, 3, 4, requires_grad=True)]
+        out = function(*given)
+        found.append([out, *torch.autograd.grad(out.sin().sum(), given)])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_every_dense_layer_is_conditioned():
@@ -90,7 +100,8 @@ def by_segments(net, embedding):
         q, k, v = split(layer.query(now)), split(layer.key(both)), split(layer.value(both))
         mixed = (torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, dim=-1) @ v).transpose(0, 1).flatten(1)
         x = layer.norm_attention(x + layer.merge(condition(mixed, c)))
-        return layer.norm(x + layer.narrow(condition(torch.relu(layer.widen(condition(x, c))), c)))
+        twice = None if c is None else torch.cat((c, c), dim=-1)
+        return layer.norm(x + layer.narrow(condition(torch.relu(layer.widen(condition(x, c))), twice)))
 
     for part in embedding.split(length):
         c, x = run(net.conditioning, "c", part, None), part
