@@ -109,7 +109,8 @@ def remembered(x: Tensor, layer: nn.Linear) -> Tensor:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`torch.nn.functional.linear`: ``x`` [..., k], ``weight`` [m, k] and ``bias`` [m] give [..., m], with their gradients."""
-    out: Tensor = _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias)
+    rows = x.reshape(-1, x.shape[-1])
+    out: Tensor = _Linear.apply(rows, weight, bias) if torch.is_grad_enabled() else product(rows, weight, bias)
     return out.view(*x.shape[:-1], len(weight))
 
 

@@ -27,6 +27,8 @@ def test_values_and_gradients_are_torch_s(shape, bias):
         found.append([out, *torch.autograd.grad(out.sin().sum(), mine)])
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        torch.testing.assert_close(linear(*given), found[0][0], rtol=0, atol=0)
 
 
 def test_parts_of_larger_tensors():
