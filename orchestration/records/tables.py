@@ -136,8 +136,9 @@ def provenance(frame: pd.DataFrame) -> str:
 
 
 def _by_stage(frame: pd.DataFrame) -> pd.DataFrame:
-    """The runs with a method's stage in its name where it has several."""
-    several = frame.groupby("method")["stage"].transform("nunique") > 1
+    """The runs with a method's stage in its name where it has several on one problem."""
+    stages = frame.groupby(["method", "graph", "network"])["stage"].transform("nunique")
+    several = stages.groupby(frame["method"]).transform("max") > 1
     return frame.assign(method=frame["method"].where(~several, frame["method"] + ", " + frame["stage"]))
 
 
