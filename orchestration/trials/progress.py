@@ -13,6 +13,7 @@ from envs.problem.measurement import Measurements, Outcome
 from orchestration.specs.results import CurvePoint, ProposedBlock
 
 CURVE_POINTS = 400
+"""Longest curve kept; a longer one loses every second point."""
 
 
 CONTENDERS = 4
@@ -21,7 +22,6 @@ CONTENDERS = 4
 
 PROPOSED_BLOCKS = 48
 """Blocks in which a search's proposals are remembered: from this many to twice as many."""
-"""Longest curve kept; a longer one loses every second point."""
 
 
 @dataclass
@@ -43,6 +43,8 @@ class ProblemProgress:
     contenders: np.ndarray | None = None
     """The best distinct placements, best first, int16[K, V], where some are to be confirmed."""
     contender_values: list[float] = field(default_factory=list)
+    start: np.ndarray | None = None
+    """The first placement that could run, int16[V], where some are to be confirmed."""
 
     def add(self, m: Measurements, before: int, wall: float) -> None:
         """Take in a batch that began when the trial had ``before`` evaluations."""
@@ -67,7 +69,9 @@ class ProblemProgress:
         self.deviation = None if m.deviation is None or np.isnan(m.deviation[row]) else float(m.deviation[row])
 
     def contend(self, m: Measurements) -> None:
-        """Keep the best `CONTENDERS` distinct placements, by the first measurement of each."""
+        """Keep the best `CONTENDERS` distinct placements, by the first measurement of each, and the first of all."""
+        if self.start is None and m.ok.any():
+            self.start = np.array(m.placements[m.ok][0], dtype=np.int16)
         known = np.zeros((0, m.placements.shape[1]), dtype=np.int16) if self.contenders is None else self.contenders
         everything = np.concatenate((known, m.placements[m.ok].astype(np.int16)))
         values = np.concatenate((self.contender_values, m.objective[m.ok]))

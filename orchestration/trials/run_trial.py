@@ -29,7 +29,7 @@ from orchestration.specs.state_files import load_latest, save_state
 from orchestration.specs.trial import Trial, content_hash
 from orchestration.trials.clock import working_seconds
 from orchestration.trials.memory import keep_freed_memory
-from orchestration.trials.progress import ProblemProgress, Progress
+from orchestration.trials.progress import CONTENDERS, ProblemProgress, Progress
 
 CHECKPOINT_SECONDS = 60.0
 """A learner is saved at least this often, however few evaluations that is."""
@@ -194,16 +194,19 @@ class _Run:
         return "finished"
 
     def _confirm(self) -> None:
-        """Measure the best placements of each problem again, in turn, and keep the one with the least median.
+        """Measure the best placements of each problem and its first one again, in turn, and keep the one with the least median.
 
-        Where measurements vary, the least of many is the luckiest: a placement that is mediocre when measured once more. They are asked for
+        Where measurements vary, the least of many is the luckiest: a placement that is mediocre when measured once more. The first may be
+        what the search was given to start from, as by the trial that it goes on from, which should not be lost to luck. They are asked for
         with traces, since what is known of a placement is not measured again otherwise.
         """
         for i, problem in enumerate(self.progress.problems):
-            if problem.contenders is None or not len(problem.contenders):
+            if problem.contenders is None or problem.start is None:
                 continue
-            before, count = self.progress.evaluations, len(problem.contenders)
             contenders = problem.contenders
+            if not (contenders == problem.start).all(axis=1).any() and len(contenders) == CONTENDERS:
+                contenders = np.concatenate((contenders[:-1], problem.start[None]))
+            before, count = self.progress.evaluations, len(contenders)
             rounds = []
             for r in range(max(1, self.trial.budget.confirm // count)):
                 rounds += self._measure([Proposal(i, np.roll(contenders, -(r % count), axis=0))], count, trace=True)

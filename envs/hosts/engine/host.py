@@ -77,6 +77,8 @@ class Engine(MeasuringHost):
         self.devices = tuple(self.devices)
         if self.discipline.processors:
             raise InputError("'processors' is for simulators; name the same core for several of the engine's devices instead")
+        if self.discipline.send_overhead:
+            raise InputError("'send_overhead' is for simulators; the engine's transfers take what they take")
 
     @property
     def protocol(self) -> str:

@@ -24,7 +24,7 @@ class Discipline:
     """How a work-conserving system chooses (``ChooseTask`` of Algorithm 1) and what transfers contend for.
 
     Raises:
-        InputError: for an unknown strategy or sharing, or less than one channel.
+        InputError: for an unknown strategy or sharing, less than one channel, or a negative overhead.
     """
 
     strategy: str = "fifo"
@@ -41,6 +41,9 @@ class Discipline:
     """The processor of each device, any numbers, or the several processors that each of its operations takes at once; devices that share
     one take turns, in the order of their waiting tasks: none starts before a better one that waits for a processor of its. Empty: each has
     its own. For simulators: the engine's devices share what they name."""
+    send_overhead: float = 0.0
+    """Seconds of the sender's processor that every transfer takes (LogP's *o*) besides the link's time, right after the operation whose
+    result it sends. For simulators: where processors copy, as the engine's do, a link that costs its own time alone is too cheap."""
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -49,6 +52,8 @@ class Discipline:
             raise InputError(f"unknown sharing {self.sharing!r}{nearest(self.sharing, SHARING)}")
         if self.channels < 1:
             raise InputError(f"channels is {self.channels}; a link has at least one")
+        if not 0.0 <= self.send_overhead < float("inf"):
+            raise InputError(f"send_overhead is {self.send_overhead}; give seconds, 0 or more")
         object.__setattr__(self, "processors", tuple(p if isinstance(p, int) else tuple(p) for p in self.processors))
         if any(p == () for p in self.processors):
             raise InputError(f"processors is {list(self.processors)}; every device needs at least one")
@@ -59,7 +64,8 @@ class Discipline:
         kind = "bulk-synchronous" if self.synchronous else self.strategy
         names = ["+".join(map(str, p)) for p in self._processor_sets]
         shared = f" processors={','.join(names)}" if names else ""
-        return f"{kind} channels={self.channels}/{self.sharing}{shared}"
+        sending = f" send={self.send_overhead:g}" if self.send_overhead else ""
+        return f"{kind} channels={self.channels}/{self.sharing}{shared}{sending}"
 
     def compute_resources(self, devices: int) -> np.ndarray:
         """Which device's queue each device is served from: the first one on the same processors, int64[D].

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -164,11 +165,12 @@ def _arrays(problem: Problem, everywhere: bool) -> tuple[np.ndarray, ...]:
 
 
 @lru_cache(maxsize=256)
-def _discipline(problem: Problem, discipline: Discipline) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray, int, bool]:
+def _discipline(problem: Problem, discipline: Discipline) -> tuple[Any, ...]:
+    """What the kernel reads of a discipline; made once per process and problem."""
     links, d = discipline.link_resources(problem.n_devices).astype(np.int64), problem.n_devices
     stations = discipline.compute_resources(d), discipline.rivals(d)
     ranks = np.unique(discipline.priorities(problem), return_inverse=True)[1].astype(np.int64)
-    return ranks, stations, links, discipline.channels, discipline.synchronous
+    return ranks, stations, links, discipline.channels, discipline.synchronous, float(discipline.send_overhead)
 
 
 @lru_cache(maxsize=4)

@@ -118,11 +118,12 @@ def _dequeue(resource, queues):
 
 @numba.njit(cache=True, nogil=True)
 def _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchronous, memory_use, scratch, phase_left):
-    """Which edges share a transfer, its bytes, priority and phase, references, and what is held from the start."""
-    shared, size, rank, references, missing, held, last, stamp = scratch
+    """Which edges share a transfer, its bytes, priority and phase, transfers of each node, references, and what is held from the start."""
+    shared, size, rank, references, missing, held, last, stamp, sends = scratch
     output_bytes, parameter_bytes = memory_use
     n = placement.size
     missing[:] = 0
+    sends[:] = 0
     held[:] = 0.0
     stamp[:] = -1
     phase_left[:] = 0
@@ -152,6 +153,7 @@ def _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchr
                 rank[e] = priority[v] if synchronous else priority[c]
                 references[n + e] = 0
                 references[v] += 1
+                sends[v] += 1
                 phase_left[2 * levels[v] + 1] += 1
             head = last[device]
             shared[e] = head
@@ -199,10 +201,10 @@ def _make_ready(
 
 
 @numba.njit(cache=True, nogil=True)
-def _costs(task, n, placement, source, target, size, seconds, delay, seconds_per_byte):
+def _costs(task, n, placement, source, target, size, sends, overhead, seconds, delay, seconds_per_byte):
     """The node whose result a task makes or moves, the device that holds it then, and the task's mean duration."""
     if task < n:
-        return task, placement[task], seconds[task, placement[task]]
+        return task, placement[task], seconds[task, placement[task]] + sends[task] * overhead
     v, device = source[task - n], placement[target[task - n]]
     return v, device, delay[placement[v], device] + size[task - n] * seconds_per_byte[placement[v], device]
 
@@ -234,15 +236,16 @@ def _must_wait(r, rivals, slots, queues):
 
 
 @numba.njit(cache=True, nogil=True)
-def run(placement, arrays, priority, stations, links, channels, synchronous, sigma, stream, start, finish, work):
-    """Simulates one valid placement; fills ``start`` and ``finish`` float64[V + E], transfers last; ``priority`` int64[V] are ranks.
+def run(placement, arrays, discipline, sigma, stream, start, finish, work):
+    """Simulates one valid placement; fills ``start`` and ``finish`` float64[V + E], transfers last; priorities int64[V] are ranks.
 
     Returns the outcome code and the makespan in seconds.
     """
     (pointer, target, source, edge_bytes, in_pointer, in_position, free, order, levels, seconds, delay, seconds_per_byte,
      output_bytes, parameter_bytes, memory, limited) = arrays  # fmt: skip
+    priority, stations, links, channels, synchronous, overhead = discipline
     scratch, phase_left, queues, slots, times, keys = work
-    shared, size, rank, references, missing, held, _, _ = scratch
+    shared, size, rank, references, missing, held, _, _, sends = scratch
     (processor, rivals), (n, devices) = stations, seconds.shape
     _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchronous, (output_bytes, parameter_bytes), scratch, phase_left)
     start[:] = finish[:] = np.nan
@@ -283,7 +286,7 @@ def run(placement, arrays, priority, stations, links, channels, synchronous, sig
                     if stage != phase:
                         break
                 _dequeue(r, queues)
-                v, device, mean = _costs(task, n, placement, source, target, size, seconds, delay, seconds_per_byte)
+                v, device, mean = _costs(task, n, placement, source, target, size, sends, overhead, seconds, delay, seconds_per_byte)
                 if limited:
                     held[device] += output_bytes[v]
                     if held[device] > memory[device]:
@@ -332,12 +335,13 @@ def run(placement, arrays, priority, stations, links, channels, synchronous, sig
 @numba.njit(cache=True, nogil=True)
 def run_batch(placements, valid, arrays, discipline, sigma, key, first, traced, outcome, makespan, start, finish):
     """Simulates the valid rows of ``placements`` uint16[B, V]; ``start``/``finish`` have B rows of V + E if ``traced``, else one."""
-    priority, stations, links, channels, synchronous = discipline
+    priority, _, links, _, _, _ = discipline
     n, devices = arrays[9].shape
     edges = arrays[1].size
     scratch = (
         np.empty(edges, dtype=np.int64), np.empty(edges), np.empty(edges, dtype=np.int64), np.empty(n + edges, dtype=np.int32),
         np.empty(n, dtype=np.int32), np.empty(devices), np.empty(devices, dtype=np.int64), np.empty(devices, dtype=np.int64),
+        np.empty(n, dtype=np.int32),
     )  # fmt: skip
     resources = devices + links.max() + 1
     work = (
@@ -348,9 +352,7 @@ def run_batch(placements, valid, arrays, discipline, sigma, key, first, traced, 
         row = b if traced else 0
         if valid[b]:
             stream = row_key(key, first + b)
-            outcome[b], makespan[b] = run(
-                placements[b], arrays, priority, stations, links, channels, synchronous, sigma, stream, start[row], finish[row], work
-            )
+            outcome[b], makespan[b] = run(placements[b], arrays, discipline, sigma, stream, start[row], finish[row], work)
         else:
             outcome[b], makespan[b] = INVALID, np.nan
             start[row] = np.nan

@@ -129,7 +129,8 @@ class WorkConservingReference:
         n, network = self.graph.n_nodes, self.problem.network
         if task < n:
             v, device = task, self.device[task]
-            mean = float(self.problem.compute_seconds[task, device])
+            receivers = {self.device[self.target[e]] for e in self.out[v]} - {device}
+            mean = float(self.problem.compute_seconds[task, device] + len(receivers) * self.discipline.send_overhead)
         else:
             v, device = int(self.source[task - n]), self.device[self.target[task - n]]
             same = [e for e in self.out[v] if self.device[self.target[e]] == device]

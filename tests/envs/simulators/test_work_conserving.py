@@ -20,8 +20,9 @@ from tests.envs.strategies import drawn_problem, problems, random_placements, sh
 from tests.envs.strategies import placements as some_placements
 
 disciplines = st.builds(
-    Discipline, st.sampled_from(STRATEGIES), st.integers(1, 3), st.sampled_from(SHARING), st.sampled_from([False, False, True])
-)
+    Discipline, st.sampled_from(STRATEGIES), st.integers(1, 3), st.sampled_from(SHARING), st.sampled_from([False, False, True]),
+    send_overhead=st.sampled_from([0.0, 0.0, 0.7]),
+)  # fmt: skip
 
 
 @share(0.6)
@@ -49,7 +50,7 @@ def test_kernel_and_simpy_agree_bit_for_bit(data, discipline, noise, everywhere,
     [
         Discipline(), Discipline("longest-path", 2, "sender"), Discipline("depth-first", 1, "bus"), Discipline(synchronous=True),
         Discipline(processors=(0, (0, 1), 1)), Discipline("breadth-first", 2, processors=(0, 0, 1)),
-        Discipline("fifo", 1, "bus", processors=(0, (0, 1), 1)),
+        Discipline("fifo", 1, "bus", processors=(0, (0, 1), 1)), Discipline(send_overhead=1.0),
     ],
     ids=str,
 )  # fmt: skip
@@ -138,6 +139,18 @@ def test_devices_on_one_processor_take_turns():
         assert found.seconds[0] == seconds and ("processors" in found.protocol) == bool(processors)
     with pytest.raises(InputError, match="3 devices; give one for each"):
         WorkConservingSimulator(Discipline(processors=(0, 0))).evaluate(problem, placement)
+
+
+def test_sending_takes_the_senders_processor():
+    """One transfer for two consumers on one device, one more for a third elsewhere; what stays sends nothing."""
+    graph = ComputationGraph(list("sabc"), ["op"] * 4, [0, 1, 1, 1], np.ones(4), [(0, 1), (0, 2), (0, 3)], np.ones(3))
+    problem = Problem(graph, DeviceNetwork(tuple("xyz"), 1.0, 1.0, 1.0))
+    simulator = WorkConservingSimulator(Discipline(send_overhead=0.5), inputs_everywhere=False)
+    found = simulator.evaluate(problem, np.array([[0, 1, 1, 2], [0, 0, 1, 0], [0, 0, 0, 0]], dtype=np.int16))
+    assert found.seconds.tolist() == [1.0 + 2.0 + 2.0, 0.5 + 2.0 + 1.0, 3.0]
+    assert simulator.protocol == "simulator:work-conserving fifo channels=1/link send=0.5 noise=0.0 inputs=tasks"
+    with pytest.raises(InputError, match="send_overhead is -1"):
+        Discipline(send_overhead=-1)
 
 
 def test_a_device_of_two_processors_takes_both():

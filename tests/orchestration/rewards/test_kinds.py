@@ -31,9 +31,11 @@ EXAMPLE = ROOT / "examples" / "plugin"
 CORE = f"cpu:{min(os.sched_getaffinity(0))}"
 MEASURING = {"warm_up": 2, "repetitions": 7, "average_last": 3, "statistic": "min", "cut_off": 5.0, "time_limit": 9.0}
 DISCIPLINE = {"strategy": "longest-path", "channels": 2, "sharing": "bus", "synchronous": True}
+SIMULATED = {"processors": [0, 0, 1], "send_overhead": 1e-3}
+"""Of the discipline, but for simulators alone."""
 GIVEN = {
     "simulator": {"noise": 0.25, "threads": 2},
-    "work-conserving": {**DISCIPLINE, "processors": [0, 0, 1], "noise": 0.25, "samples": 3, "inputs_everywhere": False, "threads": 2},
+    "work-conserving": {**DISCIPLINE, **SIMULATED, "noise": 0.25, "samples": 3, "inputs_everywhere": False, "threads": 2},
     "pieces": {"contention": 1.25, "early": False},
     "dataflow": {
         **DISCIPLINE, "devices": [CORE], "measuring": MEASURING, "emulate_links": False, "check_results": False, "input_seed": 5,
@@ -45,7 +47,7 @@ GIVEN = {
         "choice": "AUTO", "preference": ["a"],
     },
 }  # fmt: skip
-"""A value that is not the default for every setting of every kind; ``processors`` is for simulators."""
+"""A value that is not the default for every setting of every kind."""
 CLASSES = {
     "simulator": Simulator,
     "work-conserving": WorkConservingSimulator,
@@ -76,7 +78,7 @@ def test_every_setting_of_every_kind_can_be_given(kind):
         value = getattr(built, f.name)
         if f.name == "discipline":
             for part in fields(Discipline):
-                if kind == "work-conserving" or part.name != "processors":
+                if kind == "work-conserving" or part.name not in SIMULATED:
                     assert same(getattr(value, part.name), options[part.name]) and options[part.name] != part.default, part.name
         else:
             assert f.name in options, f"give a value for {f.name}"
@@ -183,7 +185,7 @@ def test_packages_that_offer_what_cannot_be(tmp_path, line, code, said):
 
 SAME = {
     "threads": "a simulator's answers do not depend on them", "keep_compiled": "memory", "prepare_limit": "a failure of infrastructure",
-    "models": "hosts refuse a graph that is not its model's", "processors": "the engine's devices say it",
+    "models": "hosts refuse a graph that is not its model's", **dict.fromkeys(SIMULATED, "the engine itself has it"),
 }  # fmt: skip
 """Settings that measurements do not depend on, and why."""
 

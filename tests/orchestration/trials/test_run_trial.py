@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from envs.problem.errors import InputError
-from envs.problem.measurement import Outcome
+from envs.problem.measurement import Outcome, Wrapper
 from envs.simulators.fifo.evaluator import Simulator
 from methods.contract.method import Method, Proposal
 from orchestration.rewards import retry
@@ -127,6 +127,23 @@ def test_measuring_the_best_again_finds_the_best_and_not_the_luckiest():
         chosen.append(np.mean(true))
     assert biases[0] < 0.94 and abs(biases[1] - 1) < 0.03, biases
     assert chosen[1] <= chosen[0], chosen
+
+
+def test_the_first_placement_is_measured_again_with_the_best():
+    class Asked(Wrapper):
+        """The simulator; keeps what it was asked for."""
+
+        def __init__(self):
+            self.inner, self.asked = Simulator(noise=0.3), []
+
+        def evaluate(self, problem, placements, seed=0, *, first=0, trace=False):
+            self.asked.append((placements, trace))
+            return self.inner.evaluate(problem, placements, seed, first=first, trace=trace)
+
+    asked = Asked()
+    run_trial(trial("random", budget=Budget(200, confirm=8), seed=1), asked)
+    first, again = asked.asked[0][0][0], [placements for placements, trace in asked.asked if trace]
+    assert len(again) == 2 and all(len(p) == progress.CONTENDERS and (p == first).all(axis=1).sum() == 1 for p in again)
 
 
 def test_confirmation_is_part_of_a_trials_identity_only_where_it_is_asked_for():
