@@ -92,7 +92,7 @@ class HdpNetwork(nn.Module):
         self.encoder = FeatureEncoder(config.features, config.embedding)
         self.placer = Seq2Seq(
             config.embedding + groups, devices, config.hidden, config.attention,
-            tanh_constant=config.tanh_constant, temperature=config.temperature,
+            tanh_constant=config.tanh_constant, temperature=config.temperature, keep=config.learning.algorithm == "reinforce",
         )  # fmt: skip
 
     def group_features(self, view: OpGraph, group: Tensor) -> Tensor:

@@ -123,8 +123,9 @@ class RnnNetwork(nn.Module):
     def __init__(self, features: int, devices: int, config: RnnPlacerConfig) -> None:
         super().__init__()
         self.placer = Seq2Seq(
-            features, devices, config.hidden, config.attention, tanh_constant=config.tanh_constant, temperature=config.temperature
-        )
+            features, devices, config.hidden, config.attention, tanh_constant=config.tanh_constant, temperature=config.temperature,
+            keep=config.learning.algorithm == "reinforce",
+        )  # fmt: skip
 
     def forward(self, view: SequenceView, actions: Tensor | None, noise: Tensor | None) -> Decisions:
         made: Decisions = self.placer(view.features, view.allowed, actions, noise)

@@ -89,7 +89,7 @@ class Learner:
 
     def __init__(self, network: nn.Module, config: LearningConfig) -> None:
         self.network, self.config = network, config
-        self.optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate)
+        self.optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, fused=True)
         self.updates = 0
 
     def step(self, parts: Iterable[tuple[Tensor, np.ndarray, Tensor | None]]) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -33,7 +33,11 @@ class DecoderWeights:
 
     def __init__(self, joint: Tensor, rows: int) -> None:
         self.size, self.joint, self.rows = joint.shape[1], joint.detach(), rows
-        self.forward = packed(joint, rows)
+
+    @cached_property
+    def forward(self) -> Tensor:
+        """Of steps in the order of decisions."""
+        return packed(self.joint, self.rows)
 
     @cached_property
     def backward(self) -> Tensor:
@@ -50,7 +54,7 @@ class DecoderSteps:
     """
 
     def __init__(self, weights: DecoderWeights, keys: Tensor, additions: Tensor, v: Tensor) -> None:
-        self.weights, self.keys, self.v = weights, keys.detach().numpy(), v.detach().numpy()
+        self.weights, self.powers, self.v = weights, _power(keys.detach().contiguous().numpy()), v.detach().numpy()
         self.additions = packed(additions[0].t(), weights.rows) if len(additions) == 1 else additions.detach()
 
     def step(self, gates: Tensor, h: Tensor, c: Tensor, shares: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -60,18 +64,37 @@ class DecoderSteps:
             h, c [B, H], and what going back needs of the step: the gates after their activations, and the query, [B, 4 H + W].
         """
         active = product(h, self.weights.forward)
-        _attend(self.keys, active.numpy(), self.v, shares.numpy())
+        _attend(self.powers, active.numpy(), self.v, shares.numpy())
         mixed = product(shares, self.additions) if self.additions.ndim == 2 else torch.bmm(shares[:, None], self.additions).squeeze(1)
         h, end = torch.empty_like(c, memory_format=torch.contiguous_format), torch.empty_like(c, memory_format=torch.contiguous_format)
         _activate(active.numpy(), gates.numpy(), mixed.numpy(), c.numpy(), end.numpy(), h.numpy())
         return h, end, active
 
 
+class DecoderTrace(NamedTuple):
+    """What going back needs of T steps, and their states."""
+
+    hidden: list[Tensor]
+    """[B, H] before the first step and after each."""
+    cells: list[Tensor]
+    """Likewise."""
+    active: list[Tensor]
+    """See `DecoderSteps.step`."""
+    shares: Tensor
+    """[T, B, s]."""
+
+    def add(self, h: Tensor, c: Tensor, active: Tensor) -> None:
+        """What a step returned."""
+        self.hidden.append(h)
+        self.cells.append(c)
+        self.active.append(active)
+
+
 class AttentiveDecoder(torch.autograd.Function):
     """Hidden states and contexts of T steps: attention by the state before, then an LSTM step (Bahdanau et al. 2015).
 
-    ``apply(gates, states, keys, additions, h, c, joint, v, weights)`` gives h [B, T, H], contexts [B, T, H], and c [B, H] of the last
-    step, where
+    ``apply(gates, states, keys, additions, h, c, joint, v, weights, trace)`` gives h [B, T, H], contexts [B, T, H], and c [B, H] of the
+    last step, where
 
     - ``gates`` [B, T, 4 H] is what decisions and biases add to the gates, in `torch.nn.LSTMCell`'s order;
     - ``states`` and ``keys`` [1 or B, s, H and W] are what is attended to, ``additions`` [1 or B, s, 4 H] what each state adds to the gates
@@ -79,26 +102,19 @@ class AttentiveDecoder(torch.autograd.Function):
       are fewer than weights;
     - ``h``, ``c`` [B, H] is the state before;
     - ``joint`` [4 H + W, H] are the weights of the hidden state, those of the gates before those of the query, ``weights`` the same as
-      `DecoderWeights`; ``v`` is [W].
+      `DecoderWeights`; ``v`` is [W];
+    - ``trace`` is what these very steps left when they were taken before; None takes them.
     """
 
     @staticmethod
     def forward(
         ctx: Any, gates: Tensor, states: Tensor, keys: Tensor, additions: Tensor, h: Tensor, c: Tensor, joint: Tensor, v: Tensor,
-        weights: DecoderWeights,
+        weights: DecoderWeights, trace: DecoderTrace | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        batch, steps = len(h), gates.shape[1]
-        run = DecoderSteps(weights, keys, additions, v)
-        shares = h.new_empty(steps, batch, states.shape[1])
-        hidden, cells, active = [h], [c], []
-        for t in range(steps):
-            h, c, kept = run.step(gates[:, t], h, c, shares[t])
-            hidden.append(h)
-            cells.append(c)
-            active.append(kept)
+        hidden, cells, active, shares = trace or _taken(DecoderSteps(weights, keys, additions, v), gates, h, c, states.shape[1])
         ctx.save_for_backward(states, keys, additions, v)
         ctx.weights, ctx.kept = weights, (torch.stack(hidden[:-1]), cells, active, shares)
-        return torch.stack(hidden[1:], dim=1), _mixed(shares.transpose(0, 1), states), c.clone()
+        return torch.stack(hidden[1:], dim=1), _mixed(shares.transpose(0, 1), states), cells[-1].clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -111,7 +127,7 @@ class AttentiveDecoder(torch.autograd.Function):
         djoint = before.new_empty(steps, batch, len(weights.joint))
         dgates = djoint[:, :, : 4 * size]
         dkeys, dv = torch.zeros_like(keys), torch.zeros_like(v)
-        asked, weighed = keys.detach().numpy(), v.detach().numpy()
+        powers, weighed = _power(keys.detach().contiguous().numpy()), v.detach().numpy()
         dh = torch.zeros_like(before[0])
         for t in range(steps - 1, -1, -1):
             rows = active[t].numpy()
@@ -119,12 +135,20 @@ class AttentiveDecoder(torch.autograd.Function):
             dgate = dgates[t].contiguous()
             dshares = product(dgate, through) if through.ndim == 2 else torch.bmm(through, dgate[:, :, None]).squeeze(2)
             dshares += by_contexts[t]
-            _attend_back(asked, rows, weighed, shares[t].numpy(), dshares.numpy(), dv.numpy(), dkeys.numpy(), djoint[t].numpy())
+            _attend_back(powers, rows, weighed, shares[t].numpy(), dshares.numpy(), dv.numpy(), dkeys.numpy(), djoint[t].numpy())
             dh = product(djoint[t], weights.backward)
         of_joint = product(djoint.flatten(0, 1).t(), before.flatten(0, 1).t())
         by_sample = shares.transpose(0, 1)
         dstates, dadditions = _spread(by_sample, of_contexts, states), _spread(by_sample, dgates.transpose(0, 1), additions)
-        return dgates.transpose(0, 1), dstates, dkeys * v, dadditions, dh, dc, of_joint, dv, None
+        return dgates.transpose(0, 1), dstates, dkeys * v, dadditions, dh, dc, of_joint, dv, None, None
+
+
+def _taken(run: DecoderSteps, gates: Tensor, h: Tensor, c: Tensor, attended: int) -> DecoderTrace:
+    """Steps with known ``gates`` [B, T, 4 H] over as many states as are ``attended``."""
+    trace = DecoderTrace([h], [c], [], h.new_empty(gates.shape[1], len(h), attended))
+    for t, shares in enumerate(trace.shares):
+        trace.add(*run.step(gates[:, t], trace.hidden[-1], trace.cells[-1], shares))
+    return trace
 
 
 def _mixed(shares: Tensor, given: Tensor) -> Tensor:
@@ -173,18 +197,29 @@ def _tanh_of(x):  # type: ignore[no-untyped-def]
 FAST = {"contract", "reassoc", "nsz"}
 
 
+@numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _power(x):  # type: ignore[no-untyped-def]
+    """exp(2 x), of which tanh(x + y) = 1 - 2 / (exp(2 x) exp(2 y) + 1): an exponential a key and a query, not one for both. Beyond 20,
+    where a tanh is 1, x counts as 20, so that products stay finite."""
+    out, flat, most = np.empty_like(x), x.reshape(-1), x.dtype.type(20)
+    power = out.reshape(-1)
+    for k in range(len(flat)):
+        power[k] = math.exp(min(max(flat[k], -most), most) * x.dtype.type(2))
+    return out
+
+
 @numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")  # no branch for a divisor of 0
-def _attend(keys, active, v, shares):  # type: ignore[no-untyped-def]
-    """The softmax over states of v · tanh(key + query): ``keys`` [1 or B, s, W], queries the last W of ``active`` [B, 4 H + W],
-    ``shares`` [B, s]."""
-    at = active.shape[1] - len(v)
+def _attend(powers, active, v, shares):  # type: ignore[no-untyped-def]
+    """The softmax over states of v · tanh(key + query): ``powers`` [1 or B, s, W] of the keys, queries the last W of ``active``
+    [B, 4 H + W], ``shares`` [B, s]. What all states have in common, the sum of v, does not count."""
+    at, one, two = active.shape[1] - len(v), v.dtype.type(1), v.dtype.type(2)
     for b in range(len(active)):
-        mine, asked, out = keys[b if len(keys) > 1 else 0], active[b, at:], shares[b]
+        mine, asked, out = powers[b if len(powers) > 1 else 0], _power(active[b, at:]), shares[b]
         for s in range(len(mine)):
             key, total = mine[s], v.dtype.type(0)
             for w in range(len(v)):
-                total += v[w] * _tanh(key[w] + asked[w])
-            out[s] = total
+                total += v[w] / (key[w] * asked[w] + one)
+            out[s] = -two * total
         most, total = out.max(), v.dtype.type(0)
         for s in range(len(out)):
             out[s] = math.exp(out[s] - most)
@@ -194,20 +229,20 @@ def _attend(keys, active, v, shares):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def _attend_back(keys, active, v, shares, dshares, dv, dkeys, djoint):  # type: ignore[no-untyped-def]
+def _attend_back(powers, active, v, shares, dshares, dv, dkeys, djoint):  # type: ignore[no-untyped-def]
     """The gradients of `_attend`: adds to ``dv`` [W] and, but for the factor v, to ``dkeys``; the query's replace the last W of
     ``djoint`` [B, 4 H + W]."""
-    at = active.shape[1] - len(v)
+    at, one, two = active.shape[1] - len(v), v.dtype.type(1), v.dtype.type(2)
     for b in range(len(active)):
-        which = b if len(keys) > 1 else 0
-        asked, by_query, mean = active[b, at:], djoint[b, at:], v.dtype.type(0)
-        for s in range(keys.shape[1]):
+        which = b if len(powers) > 1 else 0
+        asked, by_query, mean = _power(active[b, at:]), djoint[b, at:], v.dtype.type(0)
+        for s in range(powers.shape[1]):
             mean += shares[b, s] * dshares[b, s]
         by_query[:] = 0
-        for s in range(keys.shape[1]):
-            key, by_key, grad = keys[which, s], dkeys[which, s], shares[b, s] * (dshares[b, s] - mean)
+        for s in range(powers.shape[1]):
+            key, by_key, grad = powers[which, s], dkeys[which, s], shares[b, s] * (dshares[b, s] - mean)
             for w in range(len(v)):
-                t = _tanh(key[w] + asked[w])
+                t = one - two / (key[w] * asked[w] + one)
                 passed = grad - t * t * grad
                 dv[w] += t * grad
                 by_query[w] += passed

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from envs.problem.errors import InputError
-from methods.nets.attentive_decoder import AttentiveDecoder, DecoderSteps, DecoderWeights
+from methods.nets.attentive_decoder import AttentiveDecoder, DecoderSteps, DecoderTrace, DecoderWeights
 from methods.nets.decisions import Decisions, decide
 from methods.nets.products import Linear, linear
 
@@ -28,11 +28,13 @@ class Seq2Seq(nn.Module):
             ended the one before, the decoder goes on from its own; attention sees the present segment only.
         tanh_constant: C of logits C·tanh(logits / T); 0 leaves them as they are (times 1 / T).
         temperature: T.
+        keep: keep what the decoder's steps left of the latest draw, so that scoring it with the same weights takes none. Worth its memory
+            where a policy learns from what it has just drawn.
     """
 
     def __init__(
         self, inputs: int, devices: int, hidden: int = 512, attention: int = 0, segment: int = 0,
-        tanh_constant: float = 0.0, temperature: float = 1.0,
+        tanh_constant: float = 0.0, temperature: float = 1.0, keep: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         if hidden % 2:
@@ -45,7 +47,8 @@ class Seq2Seq(nn.Module):
         self.query = nn.Linear(hidden, width, bias=False)
         self.energy = nn.Linear(width, 1, bias=False)
         self.output = Linear(2 * hidden, devices)
-        self.segment, self.tanh_constant, self.temperature = segment, tanh_constant, temperature
+        self.segment, self.tanh_constant, self.temperature, self.keep = segment, tanh_constant, temperature, keep
+        self._kept: tuple[list[int], Tensor, Tensor, list[DecoderTrace]] | None = None  # versions of the weights, x, decisions, by segment
 
     def encode(self, x: Tensor) -> tuple[list[Tensor], tuple[Tensor, Tensor]]:
         """Encoder outputs [B, s, hidden] of every segment of ``x`` [B, N, inputs], and the decoder's first state, [B, hidden] twice."""
@@ -79,28 +82,41 @@ class Seq2Seq(nn.Module):
     def _draw(
         self, attended: tuple[Tensor, Tensor, Tensor], h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, given: Tensor | None,
         noise: Tensor | None, gates: Tensor, weights: DecoderWeights,
-    ) -> tuple[Decisions, Tensor, Tensor]:  # fmt: skip
-        """Decisions on a segment, one after another, and the decoder's state after them."""
+    ) -> tuple[Decisions, Tensor, Tensor, DecoderTrace]:  # fmt: skip
+        """Decisions on a segment, one after another, the decoder's state after them, and what the steps left if that is kept."""
         states, keys, additions = attended
-        steps, shares = DecoderSteps(weights, keys, additions, self.energy.weight[0]), states.new_empty(len(h), states.shape[1])
+        steps, length = DecoderSteps(weights, keys, additions, self.energy.weight[0]), allowed.shape[1]
+        trace = DecoderTrace([h], [c], [], states.new_empty(length if self.keep else 1, len(h), states.shape[1]))
         made: list[Decisions] = []
-        for t in range(allowed.shape[1]):
-            h, c, _ = steps.step(gates[before], h, c, shares)
+        for t in range(length):
+            shares = trace.shares[t if self.keep else 0]
+            h, c, active = steps.step(gates[before], h, c, shares)
+            if self.keep:
+                trace.add(h, c, active)
             context = torch.bmm(shares[:, None], states.expand(len(h), -1, -1))
             at = slice(t, t + 1)
             known, drawn = (None if part is None else part[:, at] for part in (given, noise))
             made.append(self._decide(h[:, None], context, allowed[:, at], known, drawn))
             before = made[-1].actions[:, 0]
-        return Decisions(*(torch.cat(parts, dim=1) for parts in zip(*made, strict=True))), h, c
+        return Decisions(*(torch.cat(parts, dim=1) for parts in zip(*made, strict=True))), h, c, trace
 
     def _score(
         self, attended: tuple[Tensor, Tensor, Tensor], h: Tensor, c: Tensor, before: Tensor, allowed: Tensor, actions: Tensor,
-        gates: Tensor, joint: Tensor, weights: DecoderWeights,
+        gates: Tensor, joint: Tensor, weights: DecoderWeights, trace: DecoderTrace | None,
     ) -> tuple[Decisions, Tensor, Tensor]:  # fmt: skip
         """Known decisions on a segment, and the decoder's state after them."""
         given = functional.embedding(torch.cat((before[:, None], actions[:, :-1]), dim=1), gates)
-        hs, contexts, c = AttentiveDecoder.apply(given, *attended, h, c, joint, self.energy.weight[0], weights)
+        hs, contexts, c = AttentiveDecoder.apply(given, *attended, h, c, joint, self.energy.weight[0], weights, trace)
         return self._decide(hs, contexts, allowed, actions, None), hs[:, -1], c
+
+    def _traces(self, x: Tensor, actions: Tensor) -> list[DecoderTrace] | None:
+        """What the latest draw left, if it made these decisions by the present weights; serves once."""
+        kept, self._kept = self._kept, None
+        same = kept is not None and kept[0] == self._versions() and torch.equal(kept[1], x) and torch.equal(kept[2], actions)
+        return kept[3] if kept is not None and same else None
+
+    def _versions(self) -> list[int]:
+        return [p._version for p in self.parameters()]
 
     def forward(self, x: Tensor, allowed: Tensor, actions: Tensor | None = None, noise: Tensor | None = None) -> Decisions:
         """Decide the devices of all positions, without gradients, or score given ones.
@@ -119,17 +135,23 @@ class Seq2Seq(nn.Module):
             before = torch.full((batch,), self.devices.num_embeddings - 1)
             gates, joint, context = self._prepared()
             weights = DecoderWeights(joint, batch)
+            known = None if drawing else self._traces(x, actions)  # type: ignore[arg-type]
             parts: list[Decisions] = []
+            traces: list[DecoderTrace] = []
             at = 0
-            for states in outputs:
+            for k, states in enumerate(outputs):
                 rows, attended = slice(at, at + states.shape[1]), self._attended(states, context)
                 if drawing:
                     given, drawn = (None if part is None else part[:, rows] for part in (actions, noise))
-                    made, h, c = self._draw(attended, h, c, before, allowed[:, rows], given, drawn, gates, weights)
+                    made, h, c, trace = self._draw(attended, h, c, before, allowed[:, rows], given, drawn, gates, weights)
+                    traces.append(trace)
                 else:
-                    known = actions[:, rows]  # type: ignore[index]
-                    made, h, c = self._score(attended, h, c, before, allowed[:, rows], known, gates, joint, weights)
+                    scored, taken = actions[:, rows], known[k] if known else None  # type: ignore[index]
+                    made, h, c = self._score(attended, h, c, before, allowed[:, rows], scored, gates, joint, weights, taken)
                 parts.append(made)
                 before = made.actions[:, -1]
                 at = rows.stop
-        return Decisions(*(torch.cat(p, dim=1) for p in zip(*parts, strict=True)))
+        whole = Decisions(*(torch.cat(p, dim=1) for p in zip(*parts, strict=True)))
+        if drawing and self.keep:
+            self._kept = self._versions(), x.detach(), whole.actions, traces
+        return whole

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from envs.problem.errors import InputError
+from methods.nets import seq2seq
 from methods.nets.attentive_decoder import AttentiveDecoder, DecoderWeights, _activate
 from methods.nets.decisions import decide
 from methods.nets.seq2seq import Seq2Seq
@@ -126,6 +127,31 @@ def test_scores_and_their_gradients_are_those_of_the_formulas(segment, rows, siz
         found.append([made[1], made[2], *torch.autograd.grad(loss, list(p.parameters()))])
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("segment", [0, 4])
+def test_scoring_what_was_just_drawn_takes_its_steps_from_the_draw(segment, monkeypatch):
+    p, x = placer(segment, keep=True), torch.randn(1, 10, 5)
+
+    def learned():
+        made = p(x, allowed(10), drawn.actions)
+        return made, torch.autograd.grad(made.log_probs.sin().sum(), list(p.parameters()))
+
+    def stepped(*_):
+        raise AssertionError("a step was taken again")
+
+    drawn = p(x, allowed(10), None, noise(7, 10))
+    with monkeypatch.context() as patched:
+        patched.setattr(seq2seq.DecoderSteps, "step", stepped)
+        reused = learned()
+    anew = learned()  # it serves once
+    torch.testing.assert_close(reused, anew)
+    p(x, allowed(10), None, noise(7, 10))
+    with torch.no_grad():
+        p.query.weight.mul_(2.0)
+    changed = learned()
+    torch.testing.assert_close(changed, learned(), rtol=0, atol=0)
+    assert not torch.equal(changed[0].log_probs, anew[0].log_probs), "kept steps were taken with other weights"
 
 
 def test_draws_keep_no_gradient():
