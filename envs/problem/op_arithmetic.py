@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.problem.compiled import loop
 from envs.problem.graph import ComputationGraph
 
 Shape = tuple[int, ...]
@@ -134,12 +135,17 @@ def folded(graph: ComputationGraph) -> np.ndarray:
     roots = np.isin(types, ("Constant", "ShapeOf"))
     fixed = roots | ~np.isin(types, ("Parameter", "ReadValue", "RandomUniform", "Result"))
     fixed &= roots | (np.bincount(graph.edges[:, 1], minlength=graph.n_nodes) > 0)
-    source, target = graph.edges[:, 0], graph.edges[:, 1]
-    level = graph.levels[target]
-    for depth in range(1, int(graph.levels.max()) + 1):
-        here = level == depth
-        fixed[target[here & ~fixed[source] & ~roots[target]]] = False
+    pointer, ids = graph.in_edges
+    _spread(graph.topological_order, pointer, graph.edges[ids, 0], roots, fixed)
     return fixed
+
+
+@loop
+def _spread(order, pointer, producers, roots, fixed):
+    """What reads a result that is not known beforehand is not known either, unless it is one of ``roots``."""
+    for v in order:
+        for k in range(pointer[v], pointer[v + 1]):
+            fixed[v] &= fixed[producers[k]] or roots[v]
 
 
 def executed(graph: ComputationGraph) -> np.ndarray:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from envs.problem.compiled import loop
 from envs.problem.cost_model import CostModel, LinearCosts
 from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph, digest, frozen
@@ -121,11 +122,9 @@ class Problem:
     def valid(self, placements: np.ndarray) -> np.ndarray:
         """Which placements of ``[B, V]`` use only feasible devices and keep groups together, bool[B]."""
         p = np.asarray(placements)
-        inside = ((p >= 0) & (p < self.n_devices)).all(axis=1)
-        clipped = np.clip(p, 0, self.n_devices - 1)
-        allowed = self.feasible[np.arange(self.n_nodes)[None, :], clipped].all(axis=1)
-        together = (p == p[:, self.leaders]).all(axis=1)
-        return inside & allowed & together
+        p, out = p if p.dtype == np.int16 else p.astype(np.int64), np.empty(len(p), dtype=bool)
+        _valid(p, self.feasible, self.leaders, out)
+        return out
 
     @cached_property
     def held_bytes(self) -> np.ndarray:
@@ -181,3 +180,15 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"Problem({self.name}, V={self.n_nodes}, E={self.graph.n_edges}, D={self.n_devices}, {self.objective})"
+
+
+@loop
+def _valid(placements, feasible, leaders, out):
+    """See `Problem.valid`."""
+    for b in range(len(placements)):
+        out[b] = True
+        for v in range(len(leaders)):
+            d = placements[b, v]
+            if d < 0 or d >= feasible.shape[1] or not feasible[v, d] or d != placements[b, leaders[v]]:
+                out[b] = False
+                break

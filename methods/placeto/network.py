@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from envs.problem.compiled import fast_loop, loop, part
 from envs.problem.problem import Problem
 from methods.placing.constraints import units
 
@@ -27,8 +28,6 @@ RELATIONS = 4
 """Itself, ancestor, descendant, parallel."""
 BLOCK = 8
 """States that go through the graph together."""
-FAST = {"contract", "reassoc", "nsz"}
-"""Floating-point freedoms of the inner sums: reordering and fused multiply-add, but NaN and infinity as they are."""
 
 
 class Traversal(NamedTuple):
@@ -172,20 +171,24 @@ class _Summary(torch.autograd.Function):
 @numba.njit(cache=True, nogil=True)
 def features(tasks, placement, turn):
     """The five features of Appendix B.7 for placements [S, V] in which visit ``turn`` [S] is next, float32[5, V x S]."""
-    states, n = placement.shape
-    out = np.empty((FEATURES, n * states), dtype=np.float32)
-    last = max(tasks.allowed.shape[1] - 1, 1)
-    for v in range(n):
-        for s in range(states):
-            i = v * states + s
-            out[0, i], out[1, i] = tasks.fixed[0, v], tasks.fixed[1, v]
-            out[2, i] = 2 * placement[s, v] / last - 1
-            out[3, i] = tasks.turn[v] == turn[s]
-            out[4, i] = tasks.turn[v] < turn[s]
+    out = np.empty((FEATURES, placement.size), dtype=np.float32)
+    _features(tasks.fixed, tasks.turn, max(tasks.allowed.shape[1] - 1, 1), placement, turn, out)
     return out
 
 
-@numba.njit(cache=True, nogil=True, fastmath=FAST)
+@loop
+def _features(fixed, turns, last, placement, turn, out):
+    states, n = placement.shape
+    for v in range(n):
+        for s in range(states):
+            i = v * states + s
+            out[0, i], out[1, i] = fixed[0, v], fixed[1, v]
+            out[2, i] = 2 * placement[s, v] / last - 1
+            out[3, i] = turns[v] == turn[s]
+            out[4, i] = turns[v] < turn[s]
+
+
+@fast_loop
 def _apply(weight, bias, x, out):
     """out = weight · x + bias, [a, n]."""
     for a in range(len(out)):
@@ -196,7 +199,7 @@ def _apply(weight, bias, x, out):
                 into[i] += factor * given[i]
 
 
-@numba.njit(cache=True, nogil=True, fastmath=FAST)
+@fast_loop
 def _apply_back(weight, x, grad, grad_weight, grad_bias, grad_x):
     """Adds the gradients of `_apply` by its parameters, and replaces the one by ``x``."""
     for c in range(len(x)):
@@ -215,7 +218,21 @@ def _apply_back(weight, x, grad, grad_weight, grad_bias, grad_x):
             grad_weight[a, c] += total
 
 
-@numba.njit(cache=True, nogil=True, fastmath=FAST)
+@part
+def _gather_one(pointer, senders, u, states, given, factor, into):
+    """`_gather` of one task and channel."""
+    to = np.uint64(u * states)
+    for s in range(states):
+        into[to + np.uint64(s)] = 0
+    for k in range(pointer[u], pointer[u + 1]):
+        of = np.uint64(senders[k] * states)
+        for s in range(states):
+            into[to + np.uint64(s)] += given[of + np.uint64(s)]
+    for s in range(states):
+        into[to + np.uint64(s)] *= factor
+
+
+@fast_loop
 def _gather(pointer, senders, states, x, factor, out):
     """out_u = factor_u · sum of x over the senders to u, in every channel and state."""
     for c in range(len(x)):
@@ -227,14 +244,10 @@ def _gather(pointer, senders, states, x, factor, out):
                     total += given[senders[k]]
                 into[u] = total * factor[u]
                 continue
-            mine = into[u * states : (u + 1) * states]
-            mine[:] = 0
-            for k in range(pointer[u], pointer[u + 1]):
-                theirs = given[senders[k] * states : (senders[k] + 1) * states]
-                for s in range(states):
-                    mine[s] += theirs[s]
-            for s in range(states):
-                mine[s] *= factor[u]
+            if states == BLOCK:  # a number that the compiler knows: one addition for all states
+                _gather_one(pointer, senders, u, BLOCK, given, factor[u], into)
+            else:
+                _gather_one(pointer, senders, u, states, given, factor[u], into)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -255,7 +268,7 @@ def _edges(tasks, backwards):
     return (tasks.in_pointer, tasks.parents), (tasks.out_pointer, tasks.children)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=FAST)
+@fast_loop
 def _relu(x):
     for c in range(len(x)):
         row = x[c]
@@ -263,13 +276,22 @@ def _relu(x):
             row[i] = max(row[i], row.dtype.type(0))
 
 
-@numba.njit(cache=True, nogil=True, fastmath=FAST)
+@fast_loop
 def _mask(grad, x):
     """The gradient of `_relu` whose result is ``x`` (or was made of it)."""
     for c in range(len(x)):
         given, row = grad[c], x[c]
         for i in range(len(row)):
             given[i] = given[i] if row[i] > 0 else row.dtype.type(0)
+
+
+@loop
+def _scale(x, factor, states):
+    """x_u *= factor_u, in every channel and state."""
+    for c in range(len(x)):
+        for u in range(len(factor)):
+            for s in range(states):
+                x[c, u * states + s] *= factor[u]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -305,10 +327,7 @@ def _embed_back(tasks, backwards, weights, x, rounds, states, kept, grad, grad_w
         by_x += grad
         _mask(grad, made[r])
         _apply_back(weights[3], mean[r], grad, grad_weights[3], grad_biases[3], by_mean)
-        for c in range(FEATURES):
-            for u in range(len(factor)):
-                for s in range(states):
-                    by_mean[c, u * states + s] *= factor[u]
+        _scale(by_mean, factor, states)
         _gather(back, receivers, states, by_mean, ones, by_sent)
         _mask(by_sent, sent[r])
         _apply_back(weights[2], e[r], by_sent, grad_weights[2], grad_biases[2], grad)
@@ -318,19 +337,39 @@ def _embed_back(tasks, backwards, weights, x, rounds, states, kept, grad, grad_w
     _apply_back(weights[0], x, by_mean, grad_weights[0], grad_biases[0], by_sent)
 
 
-@numba.njit(cache=True, nogil=True)
-def _shares(tasks, task):
-    """1 / the number of tasks in each relation to ``task``; 1 where there are none."""
-    count = np.zeros(RELATIONS)
-    for v in range(len(tasks.turn)):
-        count[tasks.relation[task, v]] += 1
-    return 1.0 / np.maximum(count, 1.0)
+@loop
+def _shares(relation, share):
+    """1 / the number of tasks in each ``relation`` [V] to a task; 1 where there are none."""
+    share[:] = 0
+    for v in range(len(relation)):
+        share[relation[v]] += 1
+    for k in range(len(share)):
+        share[k] = 1.0 / max(share[k], 1.0)
+
+
+@loop
+def _pool(e, relation, s, states, share, total, out):
+    """Means of state s's embeddings ``e`` [5, V x S] over the tasks in each relation to one, into ``out`` [4, 5]."""
+    for c in range(len(e)):
+        total[:] = 0
+        for v in range(len(relation)):
+            total[relation[v]] += e[c, v * states + s]
+        for k in range(len(total)):
+            out[k, c] = total[k] * share[k]
+
+
+@loop
+def _pool_back(grad, relation, s, states, share, by_e):
+    """The gradient of `_pool` by state s's embeddings, of ``grad`` [4, 5]."""
+    for c in range(len(by_e)):
+        for v in range(len(relation)):
+            by_e[c, v * states + s] = grad[relation[v], c] * share[relation[v]]
 
 
 @numba.njit(cache=True, nogil=True)
 def summaries(tasks, weights, biases, placement, turn, rounds):
     """Of placements int16[S, V] at visits int64[S], float32[S, 40]; see `PlacetoNetwork.layers` for the parameters."""
-    out = np.zeros((len(turn), RELATIONS * 2 * FEATURES), dtype=np.float32)
+    out, share, total = np.zeros((len(turn), RELATIONS, 2, FEATURES), dtype=np.float32), np.empty(RELATIONS), np.empty(RELATIONS)
     for first in range(0, len(turn), BLOCK):
         block = slice(first, min(first + BLOCK, len(turn)))
         states = block.stop - first
@@ -338,15 +377,10 @@ def summaries(tasks, weights, biases, placement, turn, rounds):
         for d in range(2):
             e = _embed(tasks, d == 1, weights[d], biases[d], x, rounds, states)[1][rounds]
             for s in range(states):
-                task = tasks.order[turn[first + s]]
-                share = _shares(tasks, task)
-                for c in range(FEATURES):
-                    total = np.zeros(RELATIONS)
-                    for v in range(len(tasks.turn)):
-                        total[tasks.relation[task, v]] += e[c, v * states + s]
-                    for k in range(RELATIONS):
-                        out[first + s, (2 * k + d) * FEATURES + c] = total[k] * share[k]
-    return out
+                relation = tasks.relation[tasks.order[turn[first + s]]]
+                _shares(relation, share)
+                _pool(e, relation, s, states, share, total, out[first + s, :, d])
+    return out.reshape(len(turn), -1)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -369,7 +403,8 @@ def log_probabilities(tasks, arrays, placement, turn, rounds):
 @numba.njit(cache=True, nogil=True)
 def _gradients(tasks, weights, biases, placement, turn, rounds, grad):
     """Of the parameters, for the gradient float32[S, 40] of `summaries`."""
-    grad_weights, grad_biases = np.zeros(weights.shape), np.zeros(biases.shape)
+    grad_weights, grad_biases, share = np.zeros(weights.shape), np.zeros(biases.shape), np.empty(RELATIONS)
+    grad = grad.reshape(len(turn), RELATIONS, 2, FEATURES)
     for first in range(0, len(turn), BLOCK):
         block = slice(first, min(first + BLOCK, len(turn)))
         states = block.stop - first
@@ -378,11 +413,8 @@ def _gradients(tasks, weights, biases, placement, turn, rounds, grad):
             kept = _embed(tasks, d == 1, weights[d], biases[d], x, rounds, states)
             by_e = np.empty_like(x)
             for s in range(states):
-                task = tasks.order[turn[first + s]]
-                share = _shares(tasks, task)
-                for c in range(FEATURES):
-                    for v in range(len(tasks.turn)):
-                        k = tasks.relation[task, v]
-                        by_e[c, v * states + s] = grad[first + s, (2 * k + d) * FEATURES + c] * share[k]
+                relation = tasks.relation[tasks.order[turn[first + s]]]
+                _shares(relation, share)
+                _pool_back(grad[first + s, :, d], relation, s, states, share, by_e)
             _embed_back(tasks, d == 1, weights[d], x, rounds, states, kept, by_e, grad_weights[d], grad_biases[d])
     return grad_weights.astype(np.float32), grad_biases.astype(np.float32)

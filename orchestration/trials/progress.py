@@ -100,7 +100,7 @@ class ProblemProgress:
         """One more block; neighbours are put together where there are too many."""
         ok = m.ok
         valid = int(np.count_nonzero(ok))
-        self.proposed.append(ProposedBlock(self.evaluations, float(m.objective[ok].mean()) if valid else 0.0, valid))
+        self.proposed.append(ProposedBlock(self.evaluations, float(m.objective[ok].sum()) / max(valid, 1), valid))
         if len(self.proposed) >= 2 * PROPOSED_BLOCKS:
             self.proposed = [_together(*pair) for pair in zip(self.proposed[::2], self.proposed[1::2], strict=True)]
 

@@ -70,8 +70,8 @@ class WorkConservingSimulator(BaseEvaluator):
         for sample in range(self.samples):
             keep = trace or problem.objective in ("energy", "total-cost")
             runs.append(self._simulate(problem, placements, self._key(seed, sample), first, keep))
-        outcome = np.max([o for o, _, _ in runs], axis=0)
-        seconds = np.array([s for _, s, _ in runs])
+        outcome = np.max([o for o, _, _ in runs], axis=0) if self.samples > 1 else runs[0][0]
+        seconds = np.stack([s for _, s, _ in runs])
         return _measurements(self, problem, placements, outcome, seconds, runs[-1][2], seed, first, trace)
 
     def _key(self, seed: int, sample: int) -> np.uint64:
@@ -182,8 +182,8 @@ def _measurements(
     evaluator: WorkConservingSimulator | ReferenceWorkConservingSimulator, problem: Problem, placements: np.ndarray, outcome: np.ndarray,
     seconds: np.ndarray, times: np.ndarray, seed: int, first: int, trace: bool,
 ) -> Measurements:  # fmt: skip
-    ok, n = outcome == Outcome.OK, problem.n_nodes
-    mean = np.where(ok, seconds.mean(axis=0), np.nan)
+    ok, n = outcome == int(Outcome.OK), problem.n_nodes
+    mean = np.where(ok, seconds.mean(axis=0) if len(seconds) > 1 else seconds[0], np.nan)
     objective = np.where(ok, mean, np.inf)
     if problem.objective == "energy" and ok.any():
         busy = np.nan_to_num(times[1, ok, :n] - times[0, ok, :n])

@@ -17,13 +17,14 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from envs.problem.compiled import loop, part
 from envs.simulators.fifo.kernel import rise, sink
 from envs.simulators.noise import noise_factor, row_key
 
 OK, INVALID, OUT_OF_MEMORY = 0, 1, 2  # envs.problem.measurement.Outcome as plain numbers for compiled code
 
 
-@numba.njit(cache=True, nogil=True)
+@loop
 def duration_factor(stream, counter, sigma):
     """A log-normal factor of mean 1 whose logarithm has standard deviation ``sigma`` (the stochastic duration model)."""
     if sigma == 0.0:
@@ -72,14 +73,14 @@ def _queues(resources, tasks, ranks):
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@loop
 def _clear(queues):
     queues.first[:] = -1
     queues.words[:] = 0
     queues.lowest[:] = queues.words.shape[1]
 
 
-@numba.njit(cache=True, nogil=True)
+@part
 def _enqueue(task, resource, rank, sequence, queues):
     """A task that has become ready joins the queue of its resource."""
     word, bit = rank >> 6, np.uint64(1) << np.uint64(rank & 63)
@@ -95,7 +96,7 @@ def _enqueue(task, resource, rank, sequence, queues):
     queues.tail[resource, rank] = task
 
 
-@numba.njit(cache=True, nogil=True)
+@part
 def _dequeue(resource, queues):
     """Takes the next task out of the queue of a resource that has one."""
     task = queues.first[resource]
@@ -116,7 +117,7 @@ def _dequeue(resource, queues):
     return task
 
 
-@numba.njit(cache=True, nogil=True)
+@loop
 def _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchronous, memory_use, scratch, phase_left):
     """Which edges share a transfer, its bytes, priority and phase, transfers of each node, references, and what is held from the start."""
     shared, size, rank, references, missing, held, last, stamp, sends = scratch
@@ -163,7 +164,7 @@ def _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchr
                 rank[head] = min(rank[head], priority[c])
 
 
-@numba.njit(cache=True, nogil=True)
+@part
 def _release_inputs(v, n, home, placement, source, in_pointer, in_position, free, shared, references, output_bytes, held):
     """An operation has ended: copies of its inputs that nobody else waits for are freed."""
     for i in range(in_pointer[v], in_pointer[v + 1]):
@@ -176,7 +177,7 @@ def _release_inputs(v, n, home, placement, source, in_pointer, in_position, free
                 held[home] -= output_bytes[u]
 
 
-@numba.njit(cache=True, nogil=True)
+@part
 def _make_ready(
     task, v, n, placement, pointer, target, shared, missing, priority, rank, processor, send_on, devices, sequence, queues
 ):  # fmt: skip
@@ -200,7 +201,7 @@ def _make_ready(
     return sequence
 
 
-@numba.njit(cache=True, nogil=True)
+@part
 def _costs(task, n, placement, source, target, size, sends, overhead, seconds, delay, seconds_per_byte):
     """The node whose result a task makes or moves, the device that holds it then, and the task's mean duration."""
     if task < n:
@@ -209,7 +210,7 @@ def _costs(task, n, placement, source, target, size, sends, overhead, seconds, d
     return v, device, delay[placement[v], device] + size[task - n] * seconds_per_byte[placement[v], device]
 
 
-@numba.njit(cache=True, nogil=True)
+@part
 def _next_phase(phase, phase_left):
     """The first phase from ``phase`` on in which something is left to do, or the last."""
     while phase < phase_left.size - 1 and phase_left[phase] == 0:
@@ -217,7 +218,7 @@ def _next_phase(phase, phase_left):
     return phase
 
 
-@numba.njit(cache=True, nogil=True)
+@part
 def _must_wait(r, rivals, slots, queues):
     """Whether a device that shares some processors with ``r`` is busy, or has a task that comes before the next one of ``r``."""
     if r >= len(rivals):
@@ -235,7 +236,7 @@ def _must_wait(r, rivals, slots, queues):
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@loop
 def run(placement, arrays, discipline, sigma, stream, start, finish, work):
     """Simulates one valid placement; fills ``start`` and ``finish`` float64[V + E], transfers last; priorities int64[V] are ranks.
 
@@ -249,8 +250,9 @@ def run(placement, arrays, discipline, sigma, stream, start, finish, work):
     (processor, rivals), (n, devices) = stations, seconds.shape
     _plan(placement, free, pointer, target, edge_bytes, priority, levels, synchronous, (output_bytes, parameter_bytes), scratch, phase_left)
     start[:] = finish[:] = np.nan
-    if limited and (held > memory).any():
-        return OUT_OF_MEMORY, np.nan
+    for d in range(devices * limited):
+        if held[d] > memory[d]:
+            return OUT_OF_MEMORY, np.nan
     _clear(queues)
     slots[:devices], slots[devices:] = 1, channels
     running, sequence, now = 0, 0, 0.0
