@@ -7,13 +7,17 @@ made would not compile, and one that it returned would be freed while the caller
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 
-loop = numba.njit(cache=True, nogil=True, _nrt=False)
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+
+loop = numba.njit(**_OPTIONS)
 """A function of numbers and arrays that makes no array and returns none."""
 
-part = numba.njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+part = numba.njit(**_OPTIONS, forceinline=True)
 """The same, made a part of the loops that call it, which would otherwise copy a hundred words of arguments."""
 
-fast_loop = numba.njit(cache=True, nogil=True, _nrt=False, fastmath={"contract", "reassoc", "nsz"})
+fast_loop = numba.njit(**_OPTIONS, fastmath={"contract", "reassoc", "nsz"})
 """The same with sums in any order and fused multiply-add; NaN and infinity are as they are."""

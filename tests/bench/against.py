@@ -125,7 +125,8 @@ def _compared(old: Path, commit: str, only: str) -> list[str]:
     now = subprocess.run(
         ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True
     ).stdout.strip()
-    lines = [f"| method, graph, evaluations | {commit}, ms an evaluation | {now} | ratio, by turn | decisions that are the same |", "|---|---|---|---|---|"]
+    head = f"| method, graph, evaluations | {commit}, ms an evaluation | {now} | ratio, by turn | decisions that are the same |"
+    lines = [head, "|---|---|---|---|---|"]
     for k, case in enumerate(CASES):
         if only not in f"{case.sweep} {case.label}":
             continue
