@@ -26,6 +26,7 @@ class Outcome(enum.IntEnum):
     TOO_SLOW = 3
     INFRASTRUCTURE = 4
 
+
 _OK = int(Outcome.OK)
 """NumPy compares with it five times as fast."""
 
