@@ -13,11 +13,14 @@ import numba
 
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
+FAST = {"contract", "reassoc", "nsz"}
+"""Floating-point freedoms of sums: any order and fused multiply-add; NaN and infinity are as they are."""
+
 loop = numba.njit(**_OPTIONS)
 """A function of numbers and arrays that makes no array and returns none."""
 
 part = numba.njit(**_OPTIONS, forceinline=True)
 """The same, made a part of the loops that call it, which would otherwise copy a hundred words of arguments."""
 
-fast_loop = numba.njit(**_OPTIONS, fastmath={"contract", "reassoc", "nsz"})
-"""The same with sums in any order and fused multiply-add; NaN and infinity are as they are."""
+fast_loop = numba.njit(**_OPTIONS, fastmath=FAST)
+"""A `loop` with `FAST` sums."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from envs.problem.compiled import loop
+from envs.problem.compiled import loop, part
 from envs.problem.cost_model import CostModel, LinearCosts
 from envs.problem.errors import InputError, nearest
 from envs.problem.graph import ComputationGraph, digest, frozen
@@ -123,7 +123,7 @@ class Problem:
         """Which placements of ``[B, V]`` use only feasible devices and keep groups together, bool[B]."""
         p = np.asarray(placements)
         p, out = p if p.dtype == np.int16 else p.astype(np.int64), np.empty(len(p), dtype=bool)
-        _valid(p, self.feasible, self.leaders, out)
+        _all_valid(p, self.feasible, self.leaders, out)
         return out
 
     @cached_property
@@ -182,13 +182,17 @@ class Problem:
         return f"Problem({self.name}, V={self.n_nodes}, E={self.graph.n_edges}, D={self.n_devices}, {self.objective})"
 
 
+@part
+def is_valid(placement, feasible, leaders):
+    """`Problem.valid` of one placement [V], for compiled code."""
+    for v in range(placement.size):
+        d = placement[v]
+        if d < 0 or d >= feasible.shape[1] or not feasible[v, d] or d != placement[leaders[v]]:
+            return False
+    return True
+
+
 @loop
-def _valid(placements, feasible, leaders, out):
-    """See `Problem.valid`."""
+def _all_valid(placements, feasible, leaders, out):
     for b in range(len(placements)):
-        out[b] = True
-        for v in range(len(leaders)):
-            d = placements[b, v]
-            if d < 0 or d >= feasible.shape[1] or not feasible[v, d] or d != placements[b, leaders[v]]:
-                out[b] = False
-                break
+        out[b] = is_valid(placements[b], feasible, leaders)

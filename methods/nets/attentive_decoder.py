@@ -20,6 +20,7 @@ from numba import types
 from numba.extending import overload
 from torch import Tensor
 
+from envs.problem.compiled import FAST
 from methods.nets.products import packed, product
 
 
@@ -192,9 +193,6 @@ def _tanh_of(x):  # type: ignore[no-untyped-def]
         return x * p / (q * z + np.float32(4.89352518554385e-03))
 
     return quotient
-
-
-FAST = {"contract", "reassoc", "nsz"}
 
 
 @numba.njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

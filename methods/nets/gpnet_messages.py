@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from envs.problem.compiled import FAST
 from methods.nets.gpnet import EDGE_FEATURES, GpNets, Layout, States
 
 
@@ -99,10 +100,6 @@ class _Pass(torch.autograd.Function):
         gx, found = np.zeros_like(xs), Weights(*map(np.zeros_like, weights))
         _backward(*ctx.saved, np.ascontiguousarray(grad.numpy()), gx, found)  # type: ignore[call-arg]
         return (*[torch.from_numpy(g) for g in (gx, *found)], None, None, None)
-
-
-FAST = {"contract", "reassoc", "nsz"}
-"""Floating-point freedoms of the inner sums: reordering and fused multiply-add, but NaN and infinity as they are."""
 
 
 @numba.njit(cache=True, nogil=True)

@@ -79,6 +79,15 @@ class ProblemProgress:
         best = first[np.argsort(values[first], kind="stable")][:CONTENDERS]
         self.contenders, self.contender_values = everything[best], values[best].tolist()
 
+    def finalists(self) -> np.ndarray:
+        """Whom to measure again, int16[K, V]: the contenders, one of them always the first placement; [0, 0] if none could run."""
+        if self.contenders is None:
+            return np.zeros((0, 0), dtype=np.int16)
+        # A checkpoint may be from before the first placement was kept.
+        if self.start is None or len(self.contenders) < CONTENDERS or (self.contenders == self.start).all(axis=1).any():
+            return self.contenders
+        return np.concatenate((self.contenders[:-1], self.start[None]))
+
     def choose(self, rounds: Sequence[Measurements], before: int) -> None:
         """Take the contender with the least median over ``rounds``, the measurements of all of them, as the best.
 

@@ -29,7 +29,7 @@ from orchestration.specs.state_files import load_latest, save_state
 from orchestration.specs.trial import Trial, content_hash
 from orchestration.trials.clock import working_seconds
 from orchestration.trials.memory import keep_freed_memory
-from orchestration.trials.progress import CONTENDERS, ProblemProgress, Progress
+from orchestration.trials.progress import ProblemProgress, Progress
 
 CHECKPOINT_SECONDS = 60.0
 """A learner is saved at least this often, however few evaluations that is."""
@@ -201,11 +201,9 @@ class _Run:
         with traces, since what is known of a placement is not measured again otherwise.
         """
         for i, problem in enumerate(self.progress.problems):
-            if problem.contenders is None or problem.start is None:
+            contenders = problem.finalists()
+            if not len(contenders):
                 continue
-            contenders = problem.contenders
-            if not (contenders == problem.start).all(axis=1).any() and len(contenders) == CONTENDERS:
-                contenders = np.concatenate((contenders[:-1], problem.start[None]))
             before, count = self.progress.evaluations, len(contenders)
             rounds = []
             for r in range(max(1, self.trial.budget.confirm // count)):

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 
 from envs.problem.graph import frozen
-from envs.problem.problem import Problem
+from envs.problem.problem import Problem, is_valid
 from envs.simulators.live_memory import holds_too_much
 from envs.simulators.noise import noise_factor, row_key
 
@@ -99,12 +99,11 @@ def kernel_arrays(problem: Problem) -> KernelArrays:
 def check(placement, arrays, used):
     """The outcome code of one placement int16[V] before it runs; ``used`` float64[D] is scratch."""
     feasible, leaders, need, memory = arrays.feasible, arrays.leaders, arrays.need, arrays.memory
+    if not is_valid(placement, feasible, leaders):
+        return INVALID
     used[:] = 0.0
     for i in range(placement.size):
-        d = placement[i]
-        if d < 0 or d >= memory.size or not feasible[i, d] or d != placement[leaders[i]]:
-            return INVALID
-        used[d] += need[i]
+        used[placement[i]] += need[i]
     for d in range(memory.size):
         if used[d] > memory[d]:
             return OUT_OF_MEMORY

@@ -17,7 +17,7 @@ from envs.problem.problem import Problem
 from envs.simulators.fifo.evaluator import as_placements
 from envs.simulators.noise import noise_key
 from envs.simulators.work_conserving.discipline import Discipline, free_inputs
-from envs.simulators.work_conserving.kernel import run_batch
+from envs.simulators.work_conserving.kernel import OK, run_batch
 from envs.simulators.work_conserving.reference import OutOfMemory, WorkConservingReference
 
 
@@ -182,7 +182,7 @@ def _measurements(
     evaluator: WorkConservingSimulator | ReferenceWorkConservingSimulator, problem: Problem, placements: np.ndarray, outcome: np.ndarray,
     seconds: np.ndarray, times: np.ndarray, seed: int, first: int, trace: bool,
 ) -> Measurements:  # fmt: skip
-    ok, n = outcome == int(Outcome.OK), problem.n_nodes
+    ok, n = outcome == OK, problem.n_nodes
     mean = np.where(ok, seconds.mean(axis=0) if len(seconds) > 1 else seconds[0], np.nan)
     objective = np.where(ok, mean, np.inf)
     if problem.objective == "energy" and ok.any():

@@ -18,10 +18,8 @@ import numba
 import numpy as np
 
 from envs.problem.compiled import loop, part
-from envs.simulators.fifo.kernel import rise, sink
+from envs.simulators.fifo.kernel import INVALID, OK, OUT_OF_MEMORY, rise, sink
 from envs.simulators.noise import noise_factor, row_key
-
-OK, INVALID, OUT_OF_MEMORY = 0, 1, 2  # envs.problem.measurement.Outcome as plain numbers for compiled code
 
 
 @loop
